@@ -1,0 +1,32 @@
+"""``divulge`` on the command line: a thin shell over the library, one file a command.
+
+Command modules import nothing heavy at the top, so that ``divulge --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(
+    name="divulge",
+    help="Tells you what a trained model gives away, before someone else finds out. Audit your own models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True),
+) -> None:
+    if version:
+        from divulge import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """The console entry point."""
+    app()

@@ -1,0 +1,73 @@
+"""What every command shares: its options, its exit codes, its progress bar, and one way to print a result."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from divulge.errors import DivulgeError
+from divulge.progress import Step, listening
+
+Seed = Annotated[int, typer.Option("--seed", help="Fixes every random choice.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Write results to this folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no text; the exit code tells.")]
+
+
+@contextmanager
+def session(*, json: bool = False, quiet: bool = False) -> Iterator[None]:
+    """Run a command's body: progress on the terminal, errors as one sentence, exit codes as documented."""
+    try:
+        with _progress(enabled=not (json or quiet)):
+            yield
+    except DivulgeError as error:
+        typer.echo(f"divulge: {error}", err=True)
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt as interrupt:
+        typer.echo("divulge: stopped.", err=True)
+        raise typer.Exit(130) from interrupt
+
+
+def show(result: dict[str, Any], *, json_wanted: bool, quiet: bool, text: str) -> None:
+    """Print a command's result: ``text`` for a person, or the dictionary as one JSON object for a program."""
+    if json_wanted:
+        sys.stdout.write(json.dumps(result, default=_plain) + "\n")
+    elif not quiet:
+        typer.echo(text)
+
+
+def _plain(value: Any) -> Any:
+    """Tensors, arrays, paths and dataclass-like results as JSON-ready values."""
+    for convert in ("as_dict", "tolist"):
+        if hasattr(value, convert):
+            return getattr(value, convert)()
+    return str(value)
+
+
+@contextmanager
+def _progress(*, enabled: bool) -> Iterator[None]:
+    if not enabled or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"),
+               TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def listener(step: Step) -> None:
+            if step.stage not in tasks:
+                tasks[step.stage] = bar.add_task(step.stage, total=step.total, facts="")
+            facts = "  ".join(f"{name} {value}" for name, value in step.facts.items())
+            bar.update(tasks[step.stage], completed=step.done or 0, total=step.total, facts=facts)
+
+        with listening(listener):
+            yield

@@ -1,0 +1,54 @@
+"""What an extraction hands back: the copy, what it cost, and how sure we may be of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from divulge.oracles.base import Oracle, Spent
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """A stolen model. ``exact`` is claimed only after verification on fresh points; ``reason`` says why it is not."""
+
+    model: nn.Module
+    width: int
+    exact: bool
+    worst_error: float
+    """Largest absolute difference seen on the verification points."""
+    scale: float
+    """Standard deviation of the target's output on the same points, to read errors against."""
+    ledger: Spent
+    seed: int
+    seconds: float
+    method: str = ""
+    reason: str = ""
+    """Why the copy is not exact, in one sentence; empty if it is."""
+    verified_points: int = 0
+    smallest_gap: float | None = None
+    """Kinks closer together than this along the search lines could have been missed."""
+    notes: tuple[str, ...] = ()
+    facts: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def queries(self) -> int:
+        return self.ledger.total
+
+    def check(self, oracle: Oracle, n: int = 1000, *, seed: int = 1) -> float:
+        """Worst absolute difference to the target on ``n`` fresh Gaussian inputs (asked of the oracle, and counted)."""
+        generator = torch.Generator().manual_seed(seed)
+        X = torch.randn(n, oracle.input_dim, generator=generator, dtype=torch.float64)
+        truth = oracle.value(X).to(torch.float64)
+        with torch.no_grad():
+            copy = self.model(X.to(next(self.model.parameters()).dtype)).to(truth)
+        return float((truth - copy.reshape(truth.shape)).abs().max())
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the copy as safetensors with its JSON, to be loaded by ``divulge.models.load``."""
+        from divulge import models
+
+        return models.save(self.model, folder)

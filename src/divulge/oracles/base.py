@@ -1,0 +1,286 @@
+"""The one way an attack may look at a target: an Oracle that counts every row it answers and stops at its budget.
+
+A subclass says how to compute values, gradients and labels for a checked batch of rows; everything that must hold for
+every target (shapes, finiteness, access, the ledger, the budget) is settled here, once.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from divulge.errors import (
+    AccessDenied,
+    BudgetExhausted,
+    EmptyBatch,
+    InvalidInput,
+    NonFiniteAnswer,
+    NonFiniteInput,
+    NotDeterministic,
+    UnknownAccess,
+    WrongShape,
+)
+
+Access = Literal["label", "value", "gradient", "weights"]
+Kind = Literal["label", "value", "gradient"]
+ACCESS_LEVELS: tuple[Access, ...] = ("label", "value", "gradient", "weights")  # each includes the ones before it
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run cost: rows answered by kind, and requests sent to a remote target."""
+
+    value: int = 0
+    gradient: int = 0
+    label: int = 0
+    requests: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.value + self.gradient + self.label
+
+    def __sub__(self, earlier: Spent) -> Spent:
+        return Spent(
+            self.value - earlier.value,
+            self.gradient - earlier.gradient,
+            self.label - earlier.label,
+            self.requests - earlier.requests,
+        )
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.value + other.value,
+            self.gradient + other.gradient,
+            self.label + other.label,
+            self.requests + other.requests,
+        )
+
+    def as_dict(self) -> dict[str, int]:
+        return {
+            "value": self.value,
+            "gradient": self.gradient,
+            "label": self.label,
+            "total": self.total,
+            "requests": self.requests,
+        }
+
+
+class Ledger:
+    """Counts rows answered, by kind, and refuses those beyond the budget. Exact under concurrency."""
+
+    def __init__(self, budget: int | None = None) -> None:
+        if budget is not None and budget < 0:
+            raise InvalidInput(f"A budget of {budget} rows makes no sense; give zero or more, or None for no limit.")
+        self.budget = budget
+        self._spent = {"value": 0, "gradient": 0, "label": 0}
+        self._requests = 0
+        self._lock = threading.Lock()
+
+    def charge(self, kind: Kind, rows: int) -> None:
+        """Reserve ``rows`` of the budget before they are asked, or raise with nothing charged."""
+        with self._lock:
+            total = sum(self._spent.values())
+            if self.budget is not None and total + rows > self.budget:
+                raise BudgetExhausted(
+                    f"The budget of {self.budget:,} rows is used up: {total:,} were answered and {rows:,} more were "
+                    f"asked for. Raise the budget or ask for at most {self.budget - total:,}."
+                )
+            self._spent[kind] += rows
+
+    def refund(self, kind: Kind, rows: int) -> None:
+        """Give back rows that were reserved and never answered."""
+        with self._lock:
+            self._spent[kind] -= rows
+
+    def count_request(self, requests: int = 1) -> None:
+        with self._lock:
+            self._requests += requests
+
+    def snapshot(self) -> Spent:
+        with self._lock:
+            return Spent(**self._spent, requests=self._requests)
+
+    @property
+    def value(self) -> int:
+        return self._spent["value"]
+
+    @property
+    def gradient(self) -> int:
+        return self._spent["gradient"]
+
+    @property
+    def label(self) -> int:
+        return self._spent["label"]
+
+    @property
+    def requests(self) -> int:
+        return self._requests
+
+    @property
+    def total(self) -> int:
+        return self.snapshot().total
+
+    @property
+    def remaining(self) -> int | None:
+        """Rows left in the budget; None where there is no budget."""
+        return None if self.budget is None else self.budget - self.total
+
+    def __repr__(self) -> str:
+        spent = ", ".join(f"{kind}={rows}" for kind, rows in self._spent.items() if rows)
+        return f"Ledger({spent or 'nothing asked'}, budget={self.budget}, requests={self._requests})"
+
+
+class Oracle(ABC):
+    """A target behind a counter. ``value``, ``gradient`` and ``label`` take rows [n, d] and answer tensors.
+
+    A gradient row counts once, as a gradient; the value that comes with it is free. Rows are charged before they are
+    asked and given back if the target never answered them, so the ledger never shows less than what was asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        input_dim: int,
+        output_dim: int,
+        access: Access = "value",
+        budget: int | None = None,
+        dtype: torch.dtype = torch.float64,
+        device: str | torch.device = "cpu",
+        input_shape: Sequence[int] | None = None,
+    ) -> None:
+        check_access(access)
+        self.input_dim = input_dim
+        self.output_dim = output_dim
+        self.access: Access = access
+        self.dtype = dtype
+        self.device = torch.device(device)
+        self.input_shape: tuple[int, ...] = tuple(input_shape) if input_shape is not None else (input_dim,)
+        self.ledger = Ledger(budget)
+
+    # -- the public questions -----------------------------------------------------------------------------------------
+
+    def value(self, X: Any) -> Tensor:
+        """The model's outputs, [n, k]."""
+        rows = self._admit(X, "value")
+        with _Charge(self.ledger, "value", len(rows)):
+            return self._finite(self._value(rows), "value")
+
+    def gradient(self, X: Any) -> tuple[Tensor, Tensor]:
+        """The model's outputs [n, k] and the gradient of each with respect to the input [n, k, d]."""
+        rows = self._admit(X, "gradient")
+        with _Charge(self.ledger, "gradient", len(rows)):
+            values, gradients = self._gradient(rows)
+            return self._finite(values, "value"), self._finite(gradients, "gradient")
+
+    def label(self, X: Any) -> Tensor:
+        """The model's decisions, [n] integers."""
+        rows = self._admit(X, "label")
+        with _Charge(self.ledger, "label", len(rows)):
+            return self._label(rows)
+
+    def allows(self, kind: Access) -> bool:
+        return ACCESS_LEVELS.index(kind) <= ACCESS_LEVELS.index(self.access)
+
+    @property
+    def eps(self) -> float:
+        """Relative size of one rounding error in the answers' number format."""
+        return float(torch.finfo(self.dtype).eps)
+
+    def check_deterministic(self, seed: int = 0) -> None:
+        """Ask one random row twice and raise NotDeterministic if the answers differ."""
+        row = torch.randn(1, self.input_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        ask = self.value if self.allows("value") else self.label
+        first, second = ask(row), ask(row)
+        if not torch.equal(first, second):
+            gap = float((first - second).abs().max())
+            raise NotDeterministic(
+                f"The model answered one row differently twice (by {gap:.3g}). Put it in evaluation mode, or treat it "
+                "as noisy."
+            )
+
+    # -- what a subclass provides -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _value(self, X: Tensor) -> Tensor:
+        """Outputs [n, k] for checked rows."""
+
+    def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        raise AccessDenied(f"{type(self).__name__} cannot answer gradients of this target; ask for values instead.")
+
+    def _label(self, X: Tensor) -> Tensor:
+        return decide(self._finite(self._value(X), "value"))
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _admit(self, X: Any, kind: Kind) -> Tensor:
+        if not self.allows(kind):
+            raise AccessDenied(
+                f"This oracle grants {self.access} access, which does not cover {kind} queries; build it with "
+                f'access="{kind}" if the attacker you have in mind can see that.'
+            )
+        return as_rows(X, self.input_dim, self.dtype, self.device)
+
+    def _finite(self, answer: Tensor, what: str) -> Tensor:
+        # one pass over the answer, not three: a sum is finite only if every term is (or it overflows, checked below)
+        if not bool(torch.isfinite(answer.sum())) and not bool(torch.isfinite(answer).all()):
+            bad = int((~torch.isfinite(answer)).flatten(1).any(dim=1).sum())
+            raise NonFiniteAnswer(
+                f"The model answered NaN or infinity for the {what} of {bad} of {len(answer)} rows; check its weights "
+                "and the range of its inputs."
+            )
+        return answer
+
+
+class _Charge:
+    """Charge rows for the length of a question; give them back if it raised before the target answered."""
+
+    def __init__(self, ledger: Ledger, kind: Kind, rows: int) -> None:
+        self.ledger, self.kind, self.rows = ledger, kind, rows
+
+    def __enter__(self) -> None:
+        self.ledger.charge(self.kind, self.rows)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, NonFiniteAnswer):  # an answer of NaN was an answer
+            self.ledger.refund(self.kind, self.rows - getattr(error, "rows_answered", 0))
+
+
+def check_access(access: str) -> None:
+    if access not in ACCESS_LEVELS:
+        raise UnknownAccess(f"There is no access level {access!r}; choose one of {', '.join(ACCESS_LEVELS)}.")
+
+
+def decide(values: Tensor) -> Tensor:
+    """The label that outputs stand for: the largest of several, the sign of a single one."""
+    if values.shape[1] == 1:
+        return (values[:, 0] > 0).long()
+    return values.argmax(dim=1)
+
+
+def as_rows(X: Any, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Query rows as a checked tensor [n, width]; pictures are flattened, a single row is taken as a batch of one."""
+    if not isinstance(X, Tensor):
+        array = np.asarray(X)
+        if array.dtype.kind not in "fiub":
+            raise InvalidInput(f"Query rows must be numbers, not {array.dtype}.")
+        X = torch.from_numpy(np.ascontiguousarray(array))
+    X = X.detach()
+    if X.ndim == 0 or X.numel() == 0:
+        raise EmptyBatch("The query has no rows; give at least one.")
+    if X.ndim == 1 and len(X) == width:
+        X = X[None]
+    rows: Tensor = X.reshape(len(X), -1)
+    if rows.shape[1] != width:
+        raise WrongShape(f"The query rows have {rows.shape[1]} columns, and this model takes {width}.")
+    rows = rows.to(device=device, dtype=dtype)
+    if not bool(torch.isfinite(rows.sum())) and not bool(torch.isfinite(rows).all()):
+        bad = int((~torch.isfinite(rows)).any(dim=1).sum())
+        raise NonFiniteInput(f"{bad} of {len(rows)} query rows hold NaN or infinity; every entry must be finite.")
+    return rows

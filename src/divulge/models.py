@@ -73,16 +73,53 @@ def _empty_relu_network(*, inputs: int, width: int, outputs: int) -> ReluNetwork
 BUILDERS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "relu-network": _empty_relu_network}
 
 
-def build(spec: dict[str, Any]) -> nn.Module:
-    """A fresh model from the dictionary that describes it."""
+def build(spec: dict[str, Any], *, seed: int = 0) -> nn.Module:
+    """A fresh float32 model from the dictionary that describes it, its parameters drawn by ``initialise``."""
     options = dict(spec)
     name = options.pop("architecture", None)
     if name not in BUILDERS:
         raise UnsupportedModel(f"There is no architecture {name!r}; choose one of {', '.join(sorted(BUILDERS))}.")
     try:
-        return BUILDERS[name](**options)
+        with torch.device("meta"):  # no storage yet, and no draw from the global random state
+            model = BUILDERS[name](**options)
     except TypeError as error:
         raise InvalidInput(f"The description of a {name} model does not fit: {error}.") from error
+    return initialise(model.to_empty(device="cpu"), seed=seed)
+
+
+def weighted_layers(model: nn.Module) -> list[nn.Linear | nn.Conv1d | nn.Conv2d]:
+    """The linear and convolutional layers, in order: the ones that an initial scale speaks of."""
+    return [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d)]
+
+
+def initialise(model: nn.Module, *, seed: int, scales: Sequence[float | None] = ()) -> nn.Module:
+    """Draw the parameters in place, in float64 from ``torch.Generator`` seeded by ``seed``, then cast.
+
+    A layer's weights, then its bias, are uniform on [-r, r]. By default r = 1/sqrt(fan in), torch's own initial
+    distribution; where ``scales`` gives layer l a standard deviation s, r = sqrt(3) s. Layers go in order.
+    Normalisation starts as the identity and any other parameter at zero.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    layers = weighted_layers(model)
+    wanted = [*scales, *[None] * (len(layers) - len(scales))]
+    if len(wanted) > len(layers):
+        raise InvalidInput(f"There are {len(scales)} initial scales but {len(layers)} layers.")
+    radius: dict[nn.Module, float] = {
+        layer: layer.weight[0].numel() ** -0.5 if scale is None else 3**0.5 * scale
+        for layer, scale in zip(layers, wanted, strict=True)
+    }
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._NormBase | nn.GroupNorm | nn.LayerNorm):
+                module.reset_parameters()
+                continue
+            for parameter in module.parameters(recurse=False):
+                if module in radius:
+                    draw = torch.empty(parameter.shape, dtype=torch.float64)
+                    parameter.copy_(draw.uniform_(-radius[module], radius[module], generator=generator))
+                else:
+                    parameter.zero_()
+    return model
 
 
 def save(model: nn.Module, folder: str | Path) -> Path:

@@ -94,6 +94,14 @@ class ServerRedirected(ServerError):
     """The server pointed elsewhere; queries are never sent on to another address."""
 
 
+class ServerRefused(ServerError):
+    """The server said no (not authorised, not found, too large), and asking again would not help."""
+
+
+class ServerFailed(ServerError):
+    """The server kept answering "too many requests" or "internal error" after every retry."""
+
+
 class BadAnswer(ServerError):
     """The server answered with something other than the promised tensor."""
 
@@ -115,3 +123,7 @@ class AttackFailed(DivulgeError):
 
 class JournalMismatch(InvalidInput):
     """A journal that belongs to another target or another run."""
+
+
+class JournalUnusable(InvalidInput):
+    """A journal that cannot be opened, read or written."""

@@ -31,6 +31,7 @@ from torch.nn import functional
 
 from divulge import models
 from divulge.errors import DivulgeError, EmptyBatch, InvalidInput, NonFiniteInput, WrongShape
+from divulge.models.storage import refuse_code
 from divulge.progress import report
 
 Activation = Literal["relu", "elu", "tanh", "softplus", "sigmoid"]
@@ -138,9 +139,7 @@ class Recipe:
 
     def initial_model(self) -> nn.Module:
         """The model before its first step: parameters as ``divulge.models.initialise`` draws them from ``seed``."""
-        model = models.build(self.spec, seed=self.seed)
-        model.to(self.dtype)  # drawn again below, since a cast to float32 and back would lose the last digits
-        return models.initialise(model, seed=self.seed, scales=self._scales)
+        return models.build(self.spec, seed=self.seed, dtype=self.dtype, scales=self._scales)
 
     def batches(self, n: int) -> Iterator[Tensor]:
         """The row numbers of each step, over all epochs: a function of ``seed`` and ``n`` alone.
@@ -245,12 +244,18 @@ class Recipe:
         return path
 
     @classmethod
-    def load(cls, path: str | Path) -> Recipe:
-        """The recipe that ``save`` wrote, from its file or folder."""
+    def load(cls, path: str | Path, *, trust_code: bool = False) -> Recipe:
+        """The recipe that ``save`` wrote, from its file or folder.
+
+        One whose architecture is code ("module:function") is refused unless ``trust_code``: training runs that code.
+        """
         path = _recipe_path(path)
         try:
-            values = json.loads(path.read_text())
-            return cls(**values)
+            recipe = cls(**json.loads(path.read_text()))
+            refuse_code(recipe.spec.get("architecture"), path, trust_code=trust_code)
+            return recipe
+        except InvalidInput:
+            raise
         except FileNotFoundError as error:
             raise InvalidInput(
                 f"{path} is not there; a recipe is the recipe.json that divulge train writes."

@@ -1,0 +1,15 @@
+"""The architectures of the papers, by name, and how a model is kept on disk: safetensors plus a small JSON.
+
+Every model built here carries ``spec``, the plain dictionary that builds it again, so a saved model needs no pickle,
+and ``input_shape``, the shape of one row as it takes it.
+"""
+
+from divulge.models.build import BUILDERS, build, initialise, names, weighted_layers
+from divulge.models.mlp import ACTIVATIONS, MLP, Bias, ReluNetwork
+from divulge.models.pictures import PictureNetwork
+from divulge.models.storage import load, save
+
+__all__ = [
+    "ACTIVATIONS", "BUILDERS", "MLP", "Bias", "PictureNetwork", "ReluNetwork", "build", "initialise", "load", "names",
+    "save", "weighted_layers",
+]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from divulge.oracles.base import ACCESS_LEVELS, Access, Ledger, Oracle, Spent
 from divulge.oracles.factory import oracle
+from divulge.oracles.files import load_model
 from divulge.oracles.torch_model import TorchOracle
 
-__all__ = ["ACCESS_LEVELS", "Access", "Ledger", "Oracle", "Spent", "TorchOracle", "oracle"]
+__all__ = ["ACCESS_LEVELS", "Access", "Ledger", "Oracle", "Spent", "TorchOracle", "load_model", "oracle"]

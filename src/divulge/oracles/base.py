@@ -6,25 +6,28 @@ every target (shapes, finiteness, access, the ledger, the budget) is settled her
 
 from __future__ import annotations
 
+import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from divulge.errors import (
     AccessDenied,
     BudgetExhausted,
+    DivulgeError,
     EmptyBatch,
     InvalidInput,
     NonFiniteAnswer,
     NonFiniteInput,
     NotDeterministic,
     UnknownAccess,
+    UnsupportedModel,
     WrongShape,
 )
 
@@ -154,6 +157,7 @@ class Oracle(ABC):
         dtype: torch.dtype = torch.float64,
         device: str | torch.device = "cpu",
         input_shape: Sequence[int] | None = None,
+        threshold: float = 0.0,
     ) -> None:
         check_access(access)
         self.input_dim = input_dim
@@ -162,6 +166,8 @@ class Oracle(ABC):
         self.dtype = dtype
         self.device = torch.device(device)
         self.input_shape: tuple[int, ...] = tuple(input_shape) if input_shape is not None else (input_dim,)
+        self.threshold = threshold
+        """Above this a single output means label 1: zero for a logit, one half for a probability."""
         self.ledger = Ledger(budget)
 
     # -- the public questions -----------------------------------------------------------------------------------------
@@ -184,6 +190,12 @@ class Oracle(ABC):
         rows = self._admit(X, "label")
         with _Charge(self.ledger, "label", len(rows)):
             return self._label(rows)
+
+    def weights(self) -> nn.Module:
+        """The model itself as a torch module, for the holder of the weights. Nothing is charged."""
+        if not self.allows("weights"):
+            raise AccessDenied(f'This oracle grants {self.access} access only; build it with access="weights".')
+        return self._weights()
 
     def allows(self, kind: Access) -> bool:
         return ACCESS_LEVELS.index(kind) <= ACCESS_LEVELS.index(self.access)
@@ -215,7 +227,17 @@ class Oracle(ABC):
         raise AccessDenied(f"{type(self).__name__} cannot answer gradients of this target; ask for values instead.")
 
     def _label(self, X: Tensor) -> Tensor:
-        return decide(self._finite(self._value(X), "value"))
+        return decide(self._finite(self._value(X), "value"), self.threshold)
+
+    def _weights(self) -> nn.Module:
+        raise UnsupportedModel(f"{type(self).__name__} has no weights to show; ask it for answers instead.")
+
+    def _forward(self, X: Tensor) -> Tensor:
+        """Outputs [n, k] that torch can differentiate, for guards that explain the model on its owner's side."""
+        raise UnsupportedModel(f"{type(self).__name__} has no torch graph that an explanation could be computed from.")
+
+    _finds_nonfinite_rows = False
+    """True where ``_value`` and ``_gradient`` notice NaN and infinity in the rows themselves, at less cost."""
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -225,11 +247,11 @@ class Oracle(ABC):
                 f"This oracle grants {self.access} access, which does not cover {kind} queries; build it with "
                 f'access="{kind}" if the attacker you have in mind can see that.'
             )
-        return as_rows(X, self.input_dim, self.dtype, self.device)
+        rows = as_rows(X, self.input_dim, self.dtype, self.device)
+        return rows if self._finds_nonfinite_rows else check_finite_rows(rows)
 
     def _finite(self, answer: Tensor, what: str) -> Tensor:
-        # one pass over the answer, not three: a sum is finite only if every term is (or it overflows, checked below)
-        if not bool(torch.isfinite(answer.sum())) and not bool(torch.isfinite(answer).all()):
+        if not all_finite(answer):
             bad = int((~torch.isfinite(answer)).flatten(1).any(dim=1).sum())
             raise NonFiniteAnswer(
                 f"The model answered NaN or infinity for the {what} of {bad} of {len(answer)} rows; check its weights "
@@ -257,20 +279,24 @@ def check_access(access: str) -> None:
         raise UnknownAccess(f"There is no access level {access!r}; choose one of {', '.join(ACCESS_LEVELS)}.")
 
 
-def decide(values: Tensor) -> Tensor:
-    """The label that outputs stand for: the largest of several, the sign of a single one."""
+def decide(values: Tensor, threshold: float = 0.0) -> Tensor:
+    """The label that outputs stand for: the largest of several, or whether a single one is above the threshold."""
     if values.shape[1] == 1:
-        return (values[:, 0] > 0).long()
+        return (values[:, 0] > threshold).long()
     return values.argmax(dim=1)
 
 
+def all_finite(tensor: Tensor) -> bool:
+    """Whether no entry is NaN or infinite, in one pass: a sum is finite only if every term is (or it overflows)."""
+    return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())
+
+
 def as_rows(X: Any, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Query rows as a checked tensor [n, width]; pictures are flattened, a single row is taken as a batch of one."""
+    """Query rows as a tensor [n, width]; pictures are flattened, a single row is taken as a batch of one."""
     if not isinstance(X, Tensor):
-        array = np.asarray(X)
-        if array.dtype.kind not in "fiub":
-            raise InvalidInput(f"Query rows must be numbers, not {array.dtype}.")
-        X = torch.from_numpy(np.ascontiguousarray(array))
+        X = _tensor(X)
+    if X.is_complex():
+        raise InvalidInput(f"Query rows must be real numbers, not {X.dtype}.")
     X = X.detach()
     if X.ndim == 0 or X.numel() == 0:
         raise EmptyBatch("The query has no rows; give at least one.")
@@ -279,8 +305,49 @@ def as_rows(X: Any, width: int, dtype: torch.dtype, device: torch.device) -> Ten
     rows: Tensor = X.reshape(len(X), -1)
     if rows.shape[1] != width:
         raise WrongShape(f"The query rows have {rows.shape[1]} columns, and this model takes {width}.")
-    rows = rows.to(device=device, dtype=dtype)
-    if not bool(torch.isfinite(rows.sum())) and not bool(torch.isfinite(rows).all()):
+    return rows.to(device=device, dtype=dtype)
+
+
+def check_finite_rows(rows: Tensor) -> Tensor:
+    """The rows again, or NonFiniteInput."""
+    if not all_finite(rows):
         bad = int((~torch.isfinite(rows)).any(dim=1).sum())
-        raise NonFiniteInput(f"{bad} of {len(rows)} query rows hold NaN or infinity; every entry must be finite.")
+        kind = str(rows.dtype).removeprefix("torch.")
+        raise NonFiniteInput(f"{bad} of {len(rows)} query rows hold NaN or infinity in {kind}; all must be finite.")
     return rows
+
+
+def in_batches(rows: Tensor, size: int | None, ask: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """``ask`` for at most ``size`` rows at a time, so that a large query needs no more memory than its answer.
+
+    An error in the middle carries how many rows were answered before it.
+    """
+    if size is None or len(rows) <= size:
+        return ask(rows)
+    answers: tuple[Tensor, ...] = ()
+    for start in range(0, len(rows), size):
+        batch = rows[start : start + size]
+        try:
+            parts = ask(batch)
+        except DivulgeError as error:
+            error.rows_answered = start + getattr(error, "rows_answered", 0)  # type: ignore[attr-defined]
+            raise
+        if not answers:
+            answers = tuple(part.new_empty(len(rows), *part.shape[1:]) for part in parts)
+        for answer, part in zip(answers, parts, strict=True):
+            answer[start : start + len(batch)] = part
+    return answers
+
+
+def _tensor(X: Any) -> Tensor:
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise WrongShape("The query rows are not all of the same width.") from error
+    if array.dtype.kind not in "fiub":
+        raise InvalidInput(f"Query rows must be numbers, not {array.dtype}.")
+    if (array.dtype.kind == "f" and array.dtype.itemsize > 8) or not array.dtype.isnative:
+        array = array.astype(np.float64)
+    if not array.flags.writeable:
+        array = array.copy()
+    return torch.from_numpy(np.ascontiguousarray(array))

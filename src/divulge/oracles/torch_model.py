@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Literal
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
-from divulge.errors import AccessDenied, InvalidInput, UnsupportedModel
-from divulge.oracles.base import Access, Oracle
+from divulge.errors import InvalidInput, UnsupportedModel
+from divulge.oracles.base import Access, Oracle, check_finite_rows, in_batches
 
 Precision = Literal["native", "double"]
+LIVE_NUMBERS = 2**26
+"""Activations held at once when no batch size is given: half a gigabyte in float64."""
 
 
 class TorchOracle(Oracle):
-    """Answers for a torch module in its own precision, or, with ``precision="double"``, for a float64 copy of it."""
+    """Answers for a torch module in its own precision, or, with ``precision="double"``, for a float64 copy of it.
+
+    ``output`` turns logits into what the endpoint would show; None leaves the module's outputs as they are.
+    ``batch_size`` is how many rows are computed at once; by default as many as fit in a fixed amount of memory.
+    """
 
     def __init__(
         self,
@@ -27,72 +34,99 @@ class TorchOracle(Oracle):
         precision: Precision = "native",
         input_shape: Sequence[int] | None = None,
         device: str | torch.device | None = None,
+        output: str | None = None,
+        batch_size: int | None = None,
     ) -> None:
-        if precision not in ("native", "double"):
-            raise InvalidInput(f'precision is "native" or "double", not {precision!r}.')
-        reference = next(
-            (p for p in module.parameters() if p.is_floating_point()), torch.zeros((), dtype=torch.float64)
-        )
-        device = torch.device(device) if device is not None else reference.device
-        dtype = torch.float64 if precision == "double" else reference.dtype
-        if precision == "double" or module.training or device != reference.device:
-            module = copy.deepcopy(module).to(device=device, dtype=dtype).eval()
-        self._module = module
-        shape = tuple(input_shape) if input_shape is not None else input_shape_of(module)
-        with torch.no_grad():
-            try:
-                probe = module(torch.zeros(2, *shape, dtype=dtype, device=device))
-            except (RuntimeError, ValueError, TypeError) as error:
-                raise InvalidInput(
-                    f"The model does not take inputs of shape {shape}: {str(error).splitlines()[0]} "
-                    "Pass input_shape=(...) as one example has it."
-                ) from error
-        width = 1
-        for extent in shape:
-            width *= extent
+        module, dtype, device = _prepared(module, precision, device)
+        shape = checked_shape(input_shape) if input_shape is not None else input_shape_of(module)
+        module = with_output(module, output)
+        probe, activations = _probe(module, torch.zeros(2, *shape, dtype=dtype, device=device))
         super().__init__(
-            input_dim=width,
+            input_dim=math.prod(shape),
             output_dim=1 if probe.ndim == 1 else int(probe[0].numel()),
             access=access,
             budget=budget,
             dtype=dtype,
             device=device,
             input_shape=shape,
+            threshold=0.5 if isinstance(_last_layer(module), nn.Sigmoid) else 0.0,
         )
+        self._module = module
+        self._finds_nonfinite_rows = _starts_linear(module) and len(shape) == 1
+        checked_batch_size(batch_size)
+        self._value_rows = batch_size or max(1, LIVE_NUMBERS // activations)
+        self._gradient_rows = batch_size or max(1, LIVE_NUMBERS // (activations + self.output_dim * self.input_dim))
 
-    def weights(self) -> nn.Module:
-        """A copy of the module itself, for the holder of the weights."""
-        if not self.allows("weights"):
-            raise AccessDenied(f'This oracle grants {self.access} access only; build it with access="weights".')
+    def _weights(self) -> nn.Module:
         return copy.deepcopy(self._module)
 
     def _forward(self, X: Tensor) -> Tensor:
-        out: Tensor = self._module(X.reshape(len(X), *self.input_shape))
+        if self._finds_nonfinite_rows:
+            # NaN or infinity times any weight, zero too, is NaN or infinite: one unit of the first layer tells for the
+            # whole row, which saves reading all of X once more
+            layers = iter(self._module)  # type: ignore[arg-type]
+            out = next(layers)(X)
+            if not math.isfinite(out.detach()[:, 0].sum().item()):
+                check_finite_rows(X.detach())
+            for layer in layers:
+                out = layer(out)
+        else:
+            out = self._module(X.reshape(len(X), *self.input_shape))
         return out.reshape(len(X), -1)
 
     def _value(self, X: Tensor) -> Tensor:
         with torch.no_grad():
-            return self._forward(X)
+            return in_batches(X, self._value_rows, lambda rows: (self._forward(rows),))[0]
 
     def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        X = X.clone().requires_grad_()
-        with torch.enable_grad():
-            values = self._forward(X)
-            if not values.requires_grad:  # a constant model
-                return values.detach(), X.new_zeros(len(X), self.output_dim, self.input_dim)
-            columns = [
-                torch.autograd.grad(values[:, k].sum(), X, retain_graph=k + 1 < self.output_dim, allow_unused=True)[0]
-                for k in range(self.output_dim)
-            ]
-        gradients = torch.stack([torch.zeros_like(X) if c is None else c for c in columns], dim=1)
-        return values.detach(), gradients
+        values, gradients = in_batches(X, self._gradient_rows, lambda rows: jacobian(self._forward, rows))
+        return values, gradients
+
+
+def jacobian(forward: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs [n, k] and the gradient of each at every row [n, k, d], by one backward pass an output."""
+    X = X.clone().requires_grad_()
+    with torch.enable_grad():
+        values = forward(X)
+        outputs = values.shape[1]
+        if not values.requires_grad:  # a constant model
+            return values.detach(), X.new_zeros(len(X), outputs, X.shape[1])
+        columns = [
+            torch.autograd.grad(values[:, k].sum(), X, retain_graph=k + 1 < outputs, allow_unused=True)[0]
+            for k in range(outputs)
+        ]
+    gradients = torch.stack([torch.zeros_like(X) if c is None else c for c in columns], dim=1)
+    return values.detach(), gradients
+
+
+class Probabilities(nn.Module):
+    """Logits [n, k] to class probabilities; a single logit to those of "no" and "yes", as scikit-learn shows them."""
+
+    def __init__(self, *, log: bool = False) -> None:
+        super().__init__()
+        self.log = log
+
+    def forward(self, logits: Tensor) -> Tensor:
+        if logits.shape[1] == 1:
+            logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
+        return torch.log_softmax(logits, dim=1) if self.log else torch.softmax(logits, dim=1)
+
+
+def with_output(module: nn.Module, output: str | None) -> nn.Module:
+    """The module, followed by what turns its logits into the output asked for."""
+    if output is None or output == "logits":
+        return module
+    if output not in ("probabilities", "log-probabilities"):
+        raise InvalidInput(f'output is "logits", "probabilities" or "log-probabilities", not {output!r}.')
+    layers = list(module) if is_plain_sequence(module) else [module]
+    return nn.Sequential(*layers, Probabilities(log=output == "log-probabilities")).eval()
 
 
 def input_shape_of(module: nn.Module) -> tuple[int, ...]:
     """The shape of one input: the module's own ``input_shape``, or what its first linear layer takes."""
     declared = getattr(module, "input_shape", None)
     if declared is not None:
-        return tuple(int(extent) for extent in declared)
+        return checked_shape(declared)
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
             return (layer.in_features,)
@@ -102,3 +136,80 @@ def input_shape_of(module: nn.Module) -> tuple[int, ...]:
                 "input_shape=(channels, height, width)."
             )
     raise UnsupportedModel("The model has no linear layer that tells its input width; pass input_shape=(...).")
+
+
+def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
+    """``input_shape`` as a tuple of positive extents; a bare number is the width of a flat input."""
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not extents or any(int(extent) != extent or extent < 1 for extent in extents):
+        raise InvalidInput(f"input_shape is the shape of one input, positive whole numbers; got {shape!r}.")
+    return tuple(int(extent) for extent in extents)
+
+
+def checked_batch_size(batch_size: int | None) -> int | None:
+    if batch_size is not None and batch_size < 1:
+        raise InvalidInput(f"batch_size is how many rows are computed at once, at least 1; got {batch_size}.")
+    return batch_size
+
+
+def checked_precision(precision: str) -> None:
+    if precision not in ("native", "double"):
+        raise InvalidInput(f'precision is "native" or "double", not {precision!r}.')
+
+
+def is_plain_sequence(module: nn.Module) -> TypeGuard[nn.Sequential]:
+    """Whether calling the module is calling its layers one after the other, and nothing else."""
+    hooked = bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and not hooked
+
+
+def _prepared(
+    module: nn.Module, precision: Precision, device: str | torch.device | None
+) -> tuple[nn.Module, torch.dtype, torch.device]:
+    """The module ready to answer (a copy where it must be changed for that), its number format and its device."""
+    checked_precision(precision)
+    reference = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros((), dtype=torch.float64))
+    try:
+        device = torch.device(device) if device is not None else reference.device
+        dtype = torch.float64 if precision == "double" else reference.dtype
+        learning = any(part.training for part in module.modules())
+        if learning or device != reference.device or dtype != reference.dtype:
+            module = copy.deepcopy(module).to(device=device, dtype=dtype).eval()
+    except (RuntimeError, AssertionError) as error:  # torch's ways to say that a device is not there
+        raise InvalidInput(f"The model cannot be moved to {device}: {str(error).splitlines()[0]}") from error
+    return module, dtype, device
+
+
+def _probe(module: nn.Module, X: Tensor) -> tuple[Tensor, int]:
+    """The answer to a batch of two zeros, and how many numbers one row takes on its way through the layers."""
+    numbers = [X.numel()]
+
+    def count(layer: nn.Module, inputs: Any, out: Any) -> None:
+        numbers[0] += out.numel() if isinstance(out, Tensor) else 0
+
+    hooks = [layer.register_forward_hook(count) for layer in module.modules() if not any(layer.children())]
+    try:
+        with torch.no_grad():
+            answer = module(X)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise InvalidInput(
+            f"The model does not take inputs of shape {tuple(X.shape[1:])}: {str(error).splitlines()[0]}. "
+            "Pass input_shape=(...) as one example has it."
+        ) from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not isinstance(answer, Tensor) or answer.ndim == 0 or len(answer) != len(X):
+        got = f"a tensor of shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
+        raise UnsupportedModel(f"The model answers {len(X)} rows with {got}; one row of outputs for each is expected.")
+    return answer, max(1, numbers[0] // len(X))
+
+
+def _starts_linear(module: nn.Module) -> bool:
+    return is_plain_sequence(module) and len(module) > 0 and type(module[0]) is nn.Linear
+
+
+def _last_layer(module: nn.Module) -> nn.Module:
+    while is_plain_sequence(module) and len(module):
+        module = module[-1]
+    return module

@@ -1,0 +1,142 @@
+"""Asking many rows: batches, a few at a time, each distinct row once where there is a journal, nothing lost on failure.
+
+``Asker`` knows nothing of HTTP: it is given a function that answers one batch. When that fails half-way, the error
+leaves with ``rows_answered`` set (which is what the ledger keeps) and with the answers themselves in ``partial``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import numpy as np
+
+from divulge.errors import DivulgeError, JournalMismatch
+from divulge.oracles.base import Kind
+from divulge.oracles.journal import Journal, keys_of
+from divulge.oracles.wire import Array
+
+AskBatch = Callable[[Kind, Array, threading.Event], Array]  # the event says that nobody waits for the answer any more
+
+
+@dataclass(frozen=True)
+class Received:
+    """Answers that came before a question failed, and the places in the question that they belong to."""
+
+    index: Array
+    answers: Array
+
+
+class Asker:
+    """Spreads a question over batches and threads, through a journal if there is one."""
+
+    def __init__(self, ask: AskBatch, *, concurrency: int, journal: Journal | None = None) -> None:
+        self.journal = journal
+        self.from_journal = 0  # rows that were given without asking the server
+        self._ask = ask
+        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="divulge-ask")
+        self._claims = threading.Condition()
+        self._claimed: set[bytes] = set()  # rows that some thread is asking right now
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        if self.journal is not None:
+            self.journal.close()
+
+    def answers(self, kind: Kind, rows: Array, batch: int, dtype: np.dtype[np.generic]) -> Array:
+        """An answer for every row: from the journal where it has one, from the server where it has not."""
+        if self.journal is None:
+            return self.fresh(kind, rows, batch)
+        keys = keys_of(kind, rows)
+        first = {key: place for place, key in reversed(list(enumerate(keys)))}
+        known: dict[bytes, bytes] = {}
+        asked = 0
+        try:
+            while missing := [key for key in first if key not in known]:
+                mine = self._claim(missing)
+                try:
+                    known.update(self.journal.find(mine))
+                    rest = [key for key in mine if key not in known]
+                    asked += len(rest)
+                    if rest:
+                        fresh = self.fresh(kind, rows[[first[key] for key in rest]], batch, rest)
+                        known.update(zip(rest, (row.tobytes() for row in fresh), strict=True))
+                finally:
+                    self._release(mine)
+        except BaseException as error:
+            received = getattr(error, "partial", None)
+            if isinstance(received, Received):
+                known.update((rest[i], row.tobytes()) for i, row in zip(received.index, received.answers, strict=True))
+            index = np.array([place for place, key in enumerate(keys) if key in known], dtype=np.int64)
+            _keep(error, index, self._stack([known[keys[place]] for place in index], dtype))
+            raise
+        self._count(len(keys) - asked)
+        return self._stack([known[key] for key in keys], dtype)
+
+    def fresh(self, kind: Kind, rows: Array, batch: int, keys: list[bytes] | None = None) -> Array:
+        """The server's answer for every row; recorded under ``keys``, batch by batch, before anyone sees it."""
+        starts = range(0, len(rows), batch)
+        received: dict[int, Array] = {}
+        stop = threading.Event()
+
+        def one(start: int) -> None:
+            received[start] = self._ask(kind, rows[start : start + batch], stop)
+            if self.journal is not None and keys is not None:
+                self.journal.write(keys[start : start + batch], received[start])
+
+        try:
+            if len(starts) == 1:
+                one(0)
+            else:
+                self._spread(one, starts, stop)
+        except BaseException as error:
+            got = sorted(received.items())
+            index = [np.arange(start, start + len(answer)) for start, answer in got]
+            if got:
+                _keep(error, np.concatenate(index), np.concatenate([answer for _, answer in got]))
+            raise
+        return received[0] if len(starts) == 1 else np.concatenate([received[start] for start in starts])
+
+    def _spread(self, one: Callable[[int], None], starts: range, stop: threading.Event) -> None:
+        futures = [self._pool.submit(one, start) for start in starts]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+        finally:  # a no-op unless something failed: what is under way comes home and is kept, the rest is not sent
+            for future in futures:
+                future.cancel()
+            stop.set()
+            wait(futures)
+
+    def _claim(self, missing: list[bytes]) -> list[bytes]:
+        """The missing rows that no other thread is asking, now ours to ask; waits while there are none."""
+        with self._claims:
+            while not (mine := [key for key in missing if key not in self._claimed]):
+                self._claims.wait()
+            self._claimed.update(mine)
+        return mine
+
+    def _release(self, mine: list[bytes]) -> None:
+        with self._claims:
+            self._claimed.difference_update(mine)
+            self._claims.notify_all()
+
+    def _count(self, rows: int) -> None:
+        with self._claims:
+            self.from_journal += rows
+
+    def _stack(self, answers: list[bytes], dtype: np.dtype[np.generic]) -> Array:
+        sizes = {len(answer) for answer in answers}
+        if len(sizes) > 1 or any(size % dtype.itemsize for size in sizes):
+            where = self.journal.path if self.journal is not None else "The journal"
+            raise JournalMismatch(f"{where} holds answers of different sizes; it is damaged. Start a new journal.")
+        return np.frombuffer(bytearray().join(answers), dtype=dtype).reshape(len(answers), -1)
+
+
+def _keep(error: BaseException, index: Array, answers: Array) -> None:
+    error.rows_answered = len(index)  # type: ignore[attr-defined]
+    if isinstance(error, DivulgeError) and len(index):
+        error.partial = Received(index, answers)

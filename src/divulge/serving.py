@@ -14,7 +14,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from divulge import __version__
 from divulge.errors import BudgetExhausted, DivulgeError, InvalidInput, MissingPackage, TargetError
 from divulge.oracles.base import Oracle
 from divulge.oracles.open_inference import BINARY, HEADER_LENGTH
+from divulge.oracles.torch_model import Precision
 from divulge.oracles.wire import DATATYPES, Array
 
 try:
@@ -284,7 +286,31 @@ def _response(
     )
 
 
-# -- running it -------------------------------------------------------------------------------------------------------
+# -- opening and running it --------------------------------------------------------------------------------------------
+
+
+def open_model(
+    target: Any,
+    *,
+    gradients: bool = False,
+    guard: str = "",
+    precision: str = "native",
+    trust_pickle: bool = False,
+    name: str = "model",
+    max_batch: int = MAX_BATCH,
+    max_body: int = MAX_BODY,
+) -> ModelServer:
+    """A server of ``target``: an oracle, or whatever ``divulge.oracle`` takes, behind the guards that are named."""
+    from divulge.oracles import oracle
+    from divulge.oracles.files import load_model
+
+    version = "1"
+    if not isinstance(target, Oracle):
+        is_onnx = isinstance(target, str | Path) and Path(target).suffix.lower() == ".onnx"
+        model = target if is_onnx else load_model(target, trust_pickle=trust_pickle)
+        version = version_of(model)
+        target = oracle(model, access="gradient" if gradients else "value", precision=cast(Precision, precision))
+    return ModelServer(target, name=name, version=version, max_batch=max_batch, max_body=max_body)
 
 
 class _Announcing(uvicorn.Server):
@@ -309,19 +335,9 @@ def serve(
 
 
 @contextmanager
-def running(
-    model: Any,
-    *,
-    name: str = "model",
-    gradients: bool = False,
-    max_batch: int = MAX_BATCH,
-    max_body: int = MAX_BODY,
-) -> Iterator[str]:
-    """The address of ``model`` (an oracle, or whatever ``divulge.oracle`` takes) while the block runs."""
-    from divulge.oracles import oracle
-
-    asked = model if isinstance(model, Oracle) else oracle(model, access="gradient" if gradients else "value")
-    served = ModelServer(asked, name=name, version=version_of(model), max_batch=max_batch, max_body=max_body)
+def running(target: Any, **options: Any) -> Iterator[str]:
+    """The address of a model, served by a thread of this process while the block runs; options as ``open_model``."""
+    served = open_model(target, **options)
     listener, url = _listen(served, "127.0.0.1", 0)
     up = threading.Event()
     server = _Announcing(_config(served), up.set)
@@ -338,13 +354,16 @@ def running(
 
 def version_of(model: Any) -> str:
     """A version that changes with the weights, so that a journal of the old ones is not taken for the new."""
-    if not isinstance(model, nn.Module):
-        return "1"
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(
-            name.encode() + tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        )
+    if isinstance(model, str | Path):
+        digest.update(Path(model).read_bytes())
+    elif isinstance(model, nn.Module):
+        for name, tensor in sorted(model.state_dict().items()):
+            digest.update(
+                name.encode() + tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+            )
+    else:
+        return "1"
     return digest.hexdigest()[:12]
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import typer
 
+from divulge.cli import serve
+
 app = typer.Typer(
     name="divulge",
     help="Tells you what a trained model gives away, before someone else finds out. Audit your own models.",
@@ -25,6 +27,9 @@ def _version(
 
         typer.echo(__version__)
         raise typer.Exit
+
+
+app.command("serve")(serve.command)
 
 
 def main() -> None:

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from divulge.errors import (
     AccessDenied,
     BudgetExhausted,
-    DivulgeError,
     EmptyBatch,
     InvalidInput,
     NonFiniteAnswer,
     NonFiniteInput,
     NotDeterministic,
+    TargetError,
     UnknownAccess,
     UnsupportedModel,
     WrongShape,
@@ -320,7 +320,7 @@ def check_finite_rows(rows: Tensor) -> Tensor:
 def in_batches(rows: Tensor, size: int | None, ask: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """``ask`` for at most ``size`` rows at a time, so that a large query needs no more memory than its answer.
 
-    An error in the middle carries how many rows were answered before it.
+    If the target fails in the middle, its error carries how many rows were answered before it.
     """
     if size is None or len(rows) <= size:
         return ask(rows)
@@ -329,7 +329,7 @@ def in_batches(rows: Tensor, size: int | None, ask: Callable[[Tensor], tuple[Ten
         batch = rows[start : start + size]
         try:
             parts = ask(batch)
-        except DivulgeError as error:
+        except TargetError as error:
             error.rows_answered = start + getattr(error, "rows_answered", 0)  # type: ignore[attr-defined]
             raise
         if not answers:

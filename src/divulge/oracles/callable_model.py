@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from divulge.errors import AccessDenied, BadAnswer, InvalidInput
+from divulge.errors import AccessDenied, BadAnswer, InvalidInput, TargetError
 from divulge.oracles.base import Access, Oracle, in_batches
 from divulge.oracles.torch_model import Precision, checked_batch_size, checked_precision, checked_shape, jacobian
 
@@ -77,8 +77,11 @@ class CallableOracle(Oracle):
 
     def _ask(self, function: Function, X: Tensor) -> Tensor:
         rows = X.to(self._asked_in).reshape(len(X), *self.input_shape)
-        with torch.no_grad():
-            return torch.as_tensor(function(rows if self._takes_tensors else rows.numpy()))
+        try:
+            with torch.no_grad():
+                return torch.as_tensor(function(rows if self._takes_tensors else rows.numpy()))
+        except Exception as error:
+            raise TargetError(f"The function failed on {len(X)} rows: {type(error).__name__}: {error}") from error
 
     def _answer(self, out: Tensor, rows: int) -> Tensor:
         if out.ndim == 0 or out.shape[0] != rows or out.numel() != rows * self.output_dim:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from divulge import models
 from divulge.errors import InvalidInput, UnsupportedModel, UntrustedFile
+from divulge.models.storage import refuse_code
 
 PICKLES = (".pkl", ".pickle", ".joblib")
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin")
@@ -35,7 +36,7 @@ def load_model(spec: Any, *, trust_pickle: bool = False) -> Any:
         return spec
     path = Path(spec)
     if path.is_dir():
-        return models.load(path)
+        return models.load(path, trust_code=trust_pickle)
     suffix = path.suffix.lower()
     if is_reference(spec):
         return _from_code(str(spec))
@@ -46,7 +47,7 @@ def load_model(spec: Any, *, trust_pickle: bool = False) -> Any:
 
         return read_onnx(path)
     if suffix == ".safetensors":
-        return _rebuilt(path, _safe_tensors(path))
+        return _rebuilt(path, _safe_tensors(path), trust_pickle)
     if suffix in CHECKPOINTS:
         return _checkpoint(path, trust_pickle)
     if suffix in PICKLES:
@@ -128,7 +129,7 @@ def _checkpoint(path: Path, trust_pickle: bool) -> nn.Module:
         content = content["state_dict"]
     if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
         raise UnsupportedModel(f"{path.name} holds {type(content).__name__} and no model; save its state_dict.")
-    return _rebuilt(path, content)
+    return _rebuilt(path, content, trust_pickle)
 
 
 def _pickled(path: Path, trust_pickle: bool) -> Any:
@@ -149,7 +150,7 @@ def _unpickled(path: Path, load: Any) -> Any:
         raise InvalidInput(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
-def _rebuilt(path: Path, tensors: dict[str, Tensor]) -> nn.Module:
+def _rebuilt(path: Path, tensors: dict[str, Tensor], trust_code: bool) -> nn.Module:
     """The architecture described in the JSON beside ``path``, with these weights."""
     described = next((p for p in (path.with_suffix(".json"), path.parent / "model.json") if p.is_file()), None)
     if described is None:
@@ -163,8 +164,9 @@ def _rebuilt(path: Path, tensors: dict[str, Tensor]) -> nn.Module:
         raise InvalidInput(f"{described} is not readable JSON: {error}.") from error
     if not isinstance(spec, dict):
         raise InvalidInput(f"{described} should hold one JSON object that describes the model.")
-    model = models.build(spec)
-    model.to(next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.float32))
+    refuse_code(spec.get("architecture"), described, trust_code=trust_code)
+    dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
+    model = models.build(spec, dtype=dtype)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

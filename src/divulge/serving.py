@@ -370,7 +370,11 @@ def version_of(model: Any) -> str:
 def _listen(served: ModelServer, host: str, port: int) -> tuple[socket.socket, str]:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=128)
+        # named as TCP, or asyncio leaves Nagle's algorithm on and every small answer waits 40 ms
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(128)
     except (OSError, OverflowError) as error:
         raise InvalidInput(f"Cannot listen on {host} port {port}: {error}; choose another --host or --port.") from error
     shown = f"[{host}]" if family == socket.AF_INET6 else host

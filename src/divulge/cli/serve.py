@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -43,5 +44,6 @@ def command(
         def ready(url: str) -> None:
             text = f"Serving {model} at {url} (Ctrl-C stops). Try: divulge extract {url}"
             show({"url": url, **served.metadata()}, json_wanted=json, quiet=quiet, text=text)
+            sys.stdout.flush()  # whoever started us by a pipe waits for this line
 
         serving.serve(served, host=host, port=port, ready=ready)

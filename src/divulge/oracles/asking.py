@@ -50,7 +50,9 @@ class Asker:
         if self.journal is None:
             return self.fresh(kind, rows, batch)
         keys = keys_of(kind, rows)
-        first = {key: place for place, key in reversed(list(enumerate(keys)))}
+        first: dict[bytes, int] = {}
+        for place, key in enumerate(keys):
+            first.setdefault(key, place)
         known: dict[bytes, bytes] = {}
         asked = 0
         try:
@@ -61,7 +63,8 @@ class Asker:
                     rest = [key for key in mine if key not in known]
                     asked += len(rest)
                     if rest:
-                        fresh = self.fresh(kind, rows[[first[key] for key in rest]], batch, rest)
+                        part = rows if len(rest) == len(keys) else rows[[first[key] for key in rest]]
+                        fresh = self.fresh(kind, part, batch, rest)
                         known.update(zip(rest, (row.tobytes() for row in fresh), strict=True))
                 finally:
                     self._release(mine)
@@ -73,6 +76,8 @@ class Asker:
             _keep(error, index, self._stack([known[keys[place]] for place in index], dtype))
             raise
         self._count(len(keys) - asked)
+        if asked == len(keys):
+            return fresh
         return self._stack([known[key] for key in keys], dtype)
 
     def fresh(self, kind: Kind, rows: Array, batch: int, keys: list[bytes] | None = None) -> Array:

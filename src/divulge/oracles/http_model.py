@@ -294,7 +294,7 @@ class HttpOracle(Oracle):
             )
 
         with self._clean_errors(), np.errstate(over="ignore"):  # a number too large for the dtype is an infinite answer
-            answer = self._wire.ask(kind, rows, self._about, send).astype(self._numpy_type(kind), copy=False)
+            answer = np.require(self._wire.ask(kind, rows, self._about, send), self._numpy_type(kind), ["C", "W"])
         if self.output_dim and answer.shape[1] != self._width(kind):
             raise BadAnswer(
                 f"{self.url} answered {answer.shape[1]} numbers a row to a {kind} question; {self._width(kind)} were "

@@ -1,0 +1,90 @@
+"""100,000 rows over real HTTP against ``divulge serve`` in a process of its own: rows a second, and where time goes.
+
+The load is shaped like an extraction: a 64-32-1 float64 network asked for values in batches, one question after the
+other, as a search along lines does. "Outside the network" is the share of wall-clock time in which no request was out:
+what divulge itself adds. JSON is measured beside the binary extension, since not every server offers it.
+
+    python -m benchmarks.http_throughput
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from divulge.models import MLP, save
+from divulge.oracles.http_model import HttpOracle
+
+ROWS = 100_000
+JSON_ROWS = 20_000
+LOADS = [  # name, rows a question, gradients, journal, binary
+    ("values, one question of 100,000 rows", ROWS, False, False, True),
+    ("values, questions of 1,000 rows", 1_000, False, False, True),
+    ("values, questions of 256 rows", 256, False, False, True),
+    ("values, questions of 1,000 rows, journal", 1_000, False, True, True),
+    ("values again, all from the journal", 1_000, False, True, True),
+    ("gradients, questions of 1,000 rows", 1_000, True, False, True),
+    ("values, questions of 1,000 rows, JSON", 1_000, False, False, False),
+]
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    program = "from divulge.cli import main; main()"
+    command = [sys.executable, "-c", program, "serve", str(folder), "--port", "0", "--gradients", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.terminate()
+
+
+def measure(oracle: HttpOracle, rows: torch.Tensor, question: int, gradients: bool) -> dict[str, float]:
+    ask = oracle.gradient if gradients else oracle.value
+    before, waiting, start = oracle.ledger.requests, oracle.network_seconds, time.perf_counter()
+    for batch in rows.split(question):
+        ask(batch)
+    seconds = time.perf_counter() - start
+    return {
+        "rows": len(rows),
+        "seconds": seconds,
+        "rows_per_second": len(rows) / seconds,
+        "requests": oracle.ledger.requests - before,
+        "share_outside_network": 1 - (oracle.network_seconds - waiting) / seconds,
+    }
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    rows = torch.randn(ROWS, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    results = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = save(MLP([64, 32, 1]).double(), Path(temporary) / "model")
+        with served(folder) as url:
+            for name, question, gradients, journal, binary in LOADS:
+                record = Path(temporary) / "answers.db" if journal else None
+                with HttpOracle(url, access="gradient", journal=record) as oracle:
+                    if not binary:
+                        oracle._about = replace(oracle._about, binary=False)
+                    results[name] = measure(oracle, rows if binary else rows[:JSON_ROWS], question, gradients)
+    print(f"{'load':<45}{'rows/s':>10}{'requests':>10}{'outside network':>17}")
+    for name, found in results.items():
+        share = f"{found['share_outside_network']:.0%}"
+        print(f"{name:<45}{found['rows_per_second']:>10,.0f}{found['requests']:>10,.0f}{share:>17}")
+    out = Path("results")
+    out.mkdir(exist_ok=True)
+    (out / "http_throughput.json").write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

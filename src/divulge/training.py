@@ -212,6 +212,17 @@ class Recipe:
         model.to(rows.device).train()
         rows = shaped(rows, model)
         _check_outputs(self.loss, model, rows, targets)
+        if self.batch_size is not None and len(rows) % self.batch_size == 1 and _normalises(model):
+            raise InvalidInput(
+                f"Batches of {self.batch_size} leave one row over of {len(rows)}, which batch normalisation cannot "
+                "take; choose another batch_size."
+            )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)  # for dropout and the like in models of the user's own
+            self._descend(model, rows, targets)
+        return model.eval()
+
+    def _descend(self, model: nn.Module, rows: Tensor, targets: Tensor) -> None:
         optimiser = self.optimiser_for(model)
         total = self.steps(len(rows))
         whole = self.batch_size is None or self.batch_size >= len(rows)
@@ -227,7 +238,8 @@ class Recipe:
                     f"try a learning rate below {self.learning_rate:g}."
                 )
             report("training", step, total, loss=f"{value:.3g}")
-        return model.eval()
+        if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+            raise TrainingDiverged(f"The weights are no longer finite; try a rate below {self.learning_rate:g}.")
 
     # -- on disk ------------------------------------------------------------------------------------------------------
 
@@ -343,6 +355,10 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "optimiser": get_args(Optimiser),
     "precision": get_args(Precision),
 }
+
+
+def _normalises(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
 def _check_outputs(loss: Loss, model: nn.Module, rows: Tensor, targets: Tensor) -> None:

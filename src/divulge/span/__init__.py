@@ -1,1 +1,6 @@
+"""Which part of the input does a model listen to? Jayaram et al. 2020: span recovery and input obfuscation."""
 
+from divulge.span.from_gradients import from_gradients, query_points
+from divulge.span.result import Span, load
+
+__all__ = ["Span", "from_gradients", "load", "query_points"]

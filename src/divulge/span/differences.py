@@ -1,0 +1,108 @@
+"""Gradients from values alone (Jayaram 2020, Lemma 3.2): one difference along every input coordinate.
+
+The lemma takes steps so small that no ReLU switches inside them, where differences are exact in exact arithmetic. A
+real oracle rounds, so the step is chosen by measurement: derivatives along q1, q2 and their sum must add up, and how
+far they do not is the error of a difference, whatever it comes from (rounding, curvature, kinks, noise). The same test
+on every gradient, along one direction more, throws out those whose stencil straddles a kink.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Scheme = Literal["forward", "central"]
+Ask = Callable[[Tensor], Tensor]
+
+_POINTS = 3  # where the step is calibrated; the median forgives one that sits on a kink
+_GOOD = 1e-9  # relative error of a derivative that is good enough: the smallest such step straddles the fewest kinks
+
+
+@dataclass(frozen=True)
+class Stencil:
+    """How differences are taken, and the standard error of one directional derivative taken so."""
+
+    scheme: Scheme
+    step: float
+    error: float
+
+    def rows_per_gradient(self, dim: int) -> int:
+        return 2 + dim if self.scheme == "forward" else 2 * (dim + 1)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One gradient per output [k, d], the value at the point [k], and by how much the linearity test was missed."""
+
+    gradient: Tensor
+    value: Tensor
+    mismatch: float
+
+
+def uncalibrated(eps: float, scale: float) -> Stencil:
+    """For whoever must fix all points in advance: central, with the step that balances rounding and curvature."""
+    step = scale * eps ** (1 / 3)
+    return Stencil("central", step, eps / step)
+
+
+def calibrate(ask: Ask, dim: int, *, eps: float, scale: float, generator: torch.Generator) -> Stencil:
+    """The smallest step whose derivatives are good enough, else the best one; forward differences where they do."""
+    points, first, second = (torch.randn(_POINTS, dim, generator=generator, dtype=torch.float64) for _ in range(3))
+    first, second = first / first.norm(dim=1, keepdim=True), second / second.norm(dim=1, keepdim=True)
+    third = (first + second) / math.sqrt(2)
+    steps = [scale * 10.0**power for power in range(math.ceil(math.log10(eps) / 2), 0)]
+    moves = torch.stack([sign * step * q for step in steps for q in (first, second, third) for sign in (1.0, -1.0)])
+    answers = ask(torch.cat([scale * points[None], scale * points + moves]).reshape(-1, dim)).to(torch.float64)
+    answers = answers.reshape(1 + len(moves), _POINTS, -1)
+    centre, moved = answers[0], answers[1:].reshape(len(steps), 3, 2, _POINTS, -1)
+
+    candidates: list[tuple[bool, Stencil]] = []
+    for i, step in enumerate(steps):
+        slopes: dict[Scheme, Tensor] = {  # each [3 directions, points, outputs]
+            "forward": (moved[i, :, 0] - centre) / step,
+            "central": (moved[i, :, 0] - moved[i, :, 1]) / (2 * step),
+        }
+        for scheme, slope in slopes.items():
+            miss = (slope[0] + slope[1]) / math.sqrt(2) - slope[2]
+            error = float(miss.square().mean(dim=1).sqrt().median()) / math.sqrt(2)
+            error = max(error, eps * float(centre.abs().max()) / step)
+            good = error <= _GOOD * float(slope.square().mean().sqrt())
+            candidates.append((good, Stencil(scheme, step, error)))
+    for scheme in ("forward", "central"):
+        for good, stencil in candidates:
+            if good and stencil.scheme == scheme:
+                return stencil
+    return min((stencil for _, stencil in candidates), key=lambda stencil: stencil.error)
+
+
+def narrower(stencil: Stencil) -> Stencil:
+    """A fifth of the step, for kinks closer by than the calibration could see; rounding then weighs five times more."""
+    return Stencil(stencil.scheme, stencil.step / 5, stencil.error * 5)
+
+
+def stencil_rows(point: Tensor, stencil: Stencil, check: Tensor) -> Tensor:
+    """The rows that one gradient asks: the point [d], a step along each coordinate, and one along ``check`` [d]."""
+    steps = stencil.step * torch.cat([torch.eye(len(point), dtype=torch.float64), check[None]])
+    if stencil.scheme == "forward":
+        return torch.cat([point[None], point + steps])
+    return torch.cat([point + steps, point - steps])
+
+
+def gradient_from(answers: Tensor, stencil: Stencil, check: Tensor) -> Estimate:
+    """The gradient out of the answers [rows, k] to ``stencil_rows``."""
+    answers = answers.to(torch.float64)
+    if stencil.scheme == "forward":
+        value = answers[0]
+        slopes = (answers[1:] - value) / stencil.step
+    else:
+        plus, minus = answers.chunk(2)
+        slopes = (plus - minus) / (2 * stencil.step)
+        value = (plus[-1] + minus[-1]) / 2
+    gradient = slopes[:-1].T  # [k, d]
+    mismatch = (gradient @ check.to(gradient.device) - slopes[-1]).square().mean().sqrt()
+    return Estimate(gradient, value, float(mismatch) / math.sqrt(2))

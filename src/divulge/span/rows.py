@@ -1,0 +1,149 @@
+"""The span of many rows, kept as they arrive, and the decision how many of its directions are real.
+
+Rows come in blocks. Each block is projected away from the basis so far and what is left beyond the tolerance joins it
+(blocked Gram-Schmidt, orthogonalised twice), so that the rank after every row is known; the rows' coordinates in the
+basis are all that is kept, and one small singular value decomposition of them at the end puts the basis in order.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_BLOCK = 32  # rows handled together; small enough that most blocks either join whole or not at all
+_PROBES = 8  # random mixtures that stand for a whole block when nothing in it is new
+
+
+class RowSpace:
+    """An orthonormal basis that grows with the rows it is shown."""
+
+    def __init__(self, dim: int, *, device: torch.device, generator: torch.Generator) -> None:
+        self.dim = dim
+        self.largest = 0.0  # norm of the longest row seen
+        self.leftover = 0.0  # largest residual that did not join
+        self._generator = generator
+        self._store = torch.empty(min(64, dim), dim, dtype=torch.float64, device=device)
+        self._size = 0
+        self._coordinates: list[Tensor] = []
+        self.rows_seen = 0
+
+    @property
+    def basis(self) -> Tensor:
+        return self._store[: self._size]
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def add(self, rows: Tensor, tolerance: float) -> list[bool]:
+        """Show rows [m, d]; a row joins if more than ``tolerance`` of it is new. Tells which did, in order."""
+        if len(rows) == 0:
+            return []
+        self.rows_seen += len(rows)
+        self.largest = max(self.largest, float(rows.norm(dim=1).max()))
+        if len(rows) > _PROBES and self._size and self._spans(rows, tolerance):
+            return [False] * len(rows)
+        joined: list[bool] = []
+        for block in rows.split(_BLOCK):
+            joined += self._add_block(block, tolerance)
+        return joined
+
+    def _spans(self, rows: Tensor, tolerance: float) -> bool:
+        """Do random mixtures of the rows lie in the basis? Then all rows do, and the mixtures stand for them."""
+        mixing = torch.randn(_PROBES, len(rows), generator=self._generator, dtype=torch.float64).to(rows.device)
+        mixed = mixing @ rows
+        coordinates, residual = self._project(mixed)
+        norms = residual.norm(dim=1)
+        if self._size < self.dim and bool((norms > tolerance).any()):
+            return False
+        self.leftover = max(self.leftover, float(norms.max()))
+        self._coordinates.append(coordinates / _PROBES**0.5)
+        return True
+
+    def _project(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Coordinates in the basis, and what is left outside it (projected twice, so that it is left exactly)."""
+        basis = self.basis
+        coordinates = rows @ basis.T
+        residual = rows - coordinates @ basis
+        correction = residual @ basis.T
+        return coordinates + correction, residual - correction @ basis
+
+    def _add_block(self, rows: Tensor, tolerance: float) -> list[bool]:
+        before = self._size
+        coordinates, residual = self._project(rows)
+        joined = self._join_whole(residual, tolerance) or self._join_singly(residual, tolerance)
+        fresh = self._store[before : self._size]
+        self._coordinates.append(torch.cat([coordinates, residual @ fresh.T], dim=1))
+        return joined
+
+    def _join_whole(self, residual: Tensor, tolerance: float) -> list[bool] | None:
+        """The common case, in one factorisation: every row brings a direction of its own."""
+        if len(residual) > self.dim - self._size:
+            return None
+        q, r = torch.linalg.qr(residual.T)
+        if bool((r.diagonal().abs() <= tolerance).any()):
+            return None
+        self._append(q.T)
+        return [True] * len(residual)
+
+    def _join_singly(self, residual: Tensor, tolerance: float) -> list[bool]:
+        before, joined = self._size, []
+        for row in residual:
+            for _ in range(2):
+                fresh = self._store[before : self._size]
+                row = row - (fresh @ row) @ fresh
+            norm = float(row.norm())
+            new = norm > tolerance and self._size < self.dim
+            if new:
+                self._append((row / norm)[None])
+            else:
+                self.leftover = max(self.leftover, norm)
+            joined.append(new)
+        return joined
+
+    def _append(self, directions: Tensor) -> None:
+        basis = self.basis
+        directions = directions - (directions @ basis.T) @ basis
+        directions = directions / directions.norm(dim=1, keepdim=True)
+        needed = self._size + len(directions)
+        if needed > len(self._store):
+            larger = self._store.new_empty(min(self.dim, max(needed, 2 * len(self._store))), self.dim)
+            larger[: self._size] = basis
+            self._store = larger
+        self._store[self._size : needed] = directions
+        self._size = needed
+
+    def decompose(self) -> tuple[Tensor, Tensor]:
+        """Singular values of the rows shown, largest first, and the orthonormal right vectors [r, d] in that order."""
+        if self._size == 0:
+            return self._store.new_zeros(0), self._store.new_zeros(0, self.dim)
+        matrix = torch.zeros(
+            sum(map(len, self._coordinates)), self._size, dtype=torch.float64, device=self.basis.device
+        )
+        top = 0
+        for block in self._coordinates:
+            matrix[top : top + len(block), : block.shape[1]] = block
+            top += len(block)
+        if len(matrix) > 2 * self._size:
+            matrix = torch.linalg.qr(matrix, mode="r").R
+        _, s, vh = torch.linalg.svd(matrix, full_matrices=False)
+        vectors: Tensor = vh @ self.basis
+        return s, vectors
+
+
+def gap_after(singular_values: Tensor, rank: int, floor: float) -> float:
+    """How many times the last value kept exceeds the first one dropped (or the floor, where that is larger)."""
+    if rank == 0 or len(singular_values) == 0:
+        return float("inf")
+    dropped = float(singular_values[rank]) if rank < len(singular_values) else 0.0
+    below = max(dropped, floor)
+    return float(singular_values[rank - 1]) / below if below > 0 else float("inf")
+
+
+def clearest_gaps(singular_values: Tensor, *, at_least: float, count: int) -> list[int]:
+    """Ranks at which the singular values fall by a factor of ``at_least`` or more, the steepest fall first."""
+    if len(singular_values) < 2:
+        return []
+    falls = singular_values[:-1] / singular_values[1:].clamp_min(torch.finfo(torch.float64).tiny)
+    order = torch.argsort(falls, descending=True)[:count]
+    return [int(i) + 1 for i in order if float(falls[i]) >= at_least]

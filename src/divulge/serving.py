@@ -124,7 +124,11 @@ class ModelServer:
                 {"name": name, "datatype": "INT64" if name == "label" else self._datatype, "shape": [-1, *shape]}
                 for name, shape in self._outputs().items()
             ],
-            "parameters": {"max_batch_size": self.max_batch, "output_dim": self.oracle.output_dim},
+            "parameters": {
+                "max_batch_size": self.max_batch,
+                "output_dim": self.oracle.output_dim,
+                "threshold": float(self.oracle.threshold),
+            },
         }
 
     @property
@@ -301,15 +305,17 @@ def open_model(
     max_body: int = MAX_BODY,
 ) -> ModelServer:
     """A server of ``target``: an oracle, or whatever ``divulge.oracle`` takes, behind the guards that are named."""
-    from divulge.oracles import oracle
+    from divulge.oracles import guards, oracle
     from divulge.oracles.files import load_model
 
     version = "1"
     if not isinstance(target, Oracle):
         is_onnx = isinstance(target, str | Path) and Path(target).suffix.lower() == ".onnx"
         model = target if is_onnx else load_model(target, trust_pickle=trust_pickle)
-        version = version_of(model)
+        version = version_of(model, guard, precision)
         target = oracle(model, access="gradient" if gradients else "value", precision=cast(Precision, precision))
+    if guard:
+        target = guards.guard(guard)(target)
     return ModelServer(target, name=name, version=version, max_batch=max_batch, max_body=max_body)
 
 
@@ -352,18 +358,15 @@ def running(target: Any, **options: Any) -> Iterator[str]:
             thread.join()
 
 
-def version_of(model: Any) -> str:
-    """A version that changes with the weights, so that a journal of the old ones is not taken for the new."""
-    digest = hashlib.sha256()
+def version_of(model: Any, *options: str) -> str:
+    """A version that changes with the weights and guards, so that a journal of the old is not taken for the new."""
+    digest = hashlib.sha256(repr(options).encode())
     if isinstance(model, str | Path):
         digest.update(Path(model).read_bytes())
     elif isinstance(model, nn.Module):
         for name, tensor in sorted(model.state_dict().items()):
-            digest.update(
-                name.encode() + tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-            )
-    else:
-        return "1"
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()[:12]
 
 

@@ -23,7 +23,11 @@ def command(
         bool, typer.Option("--gradients", help="Also answer gradients, as an explanation would.")
     ] = False,
     guard: Annotated[
-        str, typer.Option(metavar="LIST", help="Defences in front of the model, such as round:4,noise:0.01 or label.")
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="Defences in front of the model, such as noise:0.01,round:4; the first is closest to it.",
+        ),
     ] = "",
     precision: Annotated[str, typer.Option(help="native, or double for a float64 copy.")] = "native",
     max_batch: Annotated[int, typer.Option(help="Most rows that one request may ask.")] = 16_384,

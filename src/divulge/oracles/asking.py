@@ -63,22 +63,29 @@ class Asker:
                     rest = [key for key in mine if key not in known]
                     asked += len(rest)
                     if rest:
-                        part = rows if len(rest) == len(keys) else rows[[first[key] for key in rest]]
-                        fresh = self.fresh(kind, part, batch, rest)
-                        known.update(zip(rest, (row.tobytes() for row in fresh), strict=True))
+                        self._ask_into(known, kind, rows[[first[key] for key in rest]], batch, rest)
                 finally:
                     self._release(mine)
         except BaseException as error:
+            index = [place for place, key in enumerate(keys) if key in known]
+            _keep(error, np.array(index, dtype=np.int64), self._stack([known[keys[place]] for place in index], dtype))
+            raise
+        with self._claims:
+            self.from_journal += len(keys) - asked
+        return self._stack([known[key] for key in keys], dtype)
+
+    def _ask_into(self, known: dict[bytes, bytes], kind: Kind, rows: Array, batch: int, keys: list[bytes]) -> None:
+        """Ask the server, and know the answers, even those that came before a failure."""
+        try:
+            answers = self.fresh(kind, rows, batch, keys)
+        except BaseException as error:
             received = getattr(error, "partial", None)
             if isinstance(received, Received):
-                known.update((rest[i], row.tobytes()) for i, row in zip(received.index, received.answers, strict=True))
-            index = np.array([place for place, key in enumerate(keys) if key in known], dtype=np.int64)
-            _keep(error, index, self._stack([known[keys[place]] for place in index], dtype))
+                known.update((keys[i], row.tobytes()) for i, row in zip(received.index, received.answers, strict=True))
             raise
-        self._count(len(keys) - asked)
-        if asked == len(keys):
-            return fresh
-        return self._stack([known[key] for key in keys], dtype)
+        width = answers.shape[1] * answers.itemsize
+        blob = answers.tobytes()
+        known.update((key, blob[row * width : (row + 1) * width]) for row, key in enumerate(keys))
 
     def fresh(self, kind: Kind, rows: Array, batch: int, keys: list[bytes] | None = None) -> Array:
         """The server's answer for every row; recorded under ``keys``, batch by batch, before anyone sees it."""
@@ -97,9 +104,9 @@ class Asker:
             else:
                 self._spread(one, starts, stop)
         except BaseException as error:
-            got = sorted(received.items())
-            index = [np.arange(start, start + len(answer)) for start, answer in got]
-            if got:
+            if received:
+                got = sorted(received.items())
+                index = [np.arange(start, start + len(answer)) for start, answer in got]
                 _keep(error, np.concatenate(index), np.concatenate([answer for _, answer in got]))
             raise
         return received[0] if len(starts) == 1 else np.concatenate([received[start] for start in starts])
@@ -129,16 +136,13 @@ class Asker:
             self._claimed.difference_update(mine)
             self._claims.notify_all()
 
-    def _count(self, rows: int) -> None:
-        with self._claims:
-            self.from_journal += rows
-
     def _stack(self, answers: list[bytes], dtype: np.dtype[np.generic]) -> Array:
         sizes = {len(answer) for answer in answers}
         if len(sizes) > 1 or any(size % dtype.itemsize for size in sizes):
             where = self.journal.path if self.journal is not None else "The journal"
             raise JournalMismatch(f"{where} holds answers of different sizes; it is damaged. Start a new journal.")
-        return np.frombuffer(bytearray().join(answers), dtype=dtype).reshape(len(answers), -1)
+        flat = np.frombuffer(bytearray().join(answers), dtype=dtype)
+        return flat.reshape(len(answers), flat.size // max(1, len(answers)))
 
 
 def _keep(error: BaseException, index: Array, answers: Array) -> None:

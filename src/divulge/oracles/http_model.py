@@ -37,7 +37,7 @@ from divulge.errors import (
     UnsupportedModel,
 )
 from divulge.oracles.asking import Asker, Received
-from divulge.oracles.base import Access, Kind, Oracle, check_access, decide
+from divulge.oracles.base import Access, Kind, Oracle, check_access
 from divulge.oracles.journal import Journal
 from divulge.oracles.protocols import wire_for
 from divulge.oracles.torch_model import Precision
@@ -89,6 +89,7 @@ class HttpOracle(Oracle):
         columns: Sequence[str] | None = None,
         input_shape: Sequence[int] | None = None,
         output_dim: int | None = None,
+        threshold: float | None = None,
         precision: Precision = "native",
         dtype: torch.dtype | None = None,
         device: str | torch.device | None = None,
@@ -117,6 +118,7 @@ class HttpOracle(Oracle):
                 dtype=self._dtype,
                 device=device or "cpu",
                 input_shape=self._about.input_shape,
+                threshold=self._about.threshold if threshold is None else threshold,
             )
             self._batch_size = batch_size
             if journal is not None:
@@ -239,7 +241,7 @@ class HttpOracle(Oracle):
     def _label(self, X: Tensor) -> Tensor:
         if self._wire_kind("label") == "label":
             return self._labels(self._fetch("label", X))
-        return decide(self._finite(self._value(X), "value"))
+        return super()._label(X)
 
     def _wire_kind(self, kind: Kind) -> Kind:
         """What the server is asked: a label is decided here from values where the server has no label output."""

@@ -42,6 +42,7 @@ class V2:
             input_name=names.input or "input-0",
             most_rows=_positive(parameters.get("max_batch_size")),
             output_dim=_positive(parameters.get("output_dim")),
+            threshold=threshold if isinstance(threshold := parameters.get("threshold"), float) else 0.0,
             binary=self._offers_binary(send),
         )
         return _with_outputs(_with_input(signature, inputs, names), outputs, names)

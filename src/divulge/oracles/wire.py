@@ -44,6 +44,7 @@ class Signature:
     gradient: str | None = None
     label: str | None = None
     labels_only: bool = False
+    threshold: float = 0.0  # above it a single output means label 1
     most_rows: int | None = None
     binary: bool = False
 

@@ -364,8 +364,14 @@ def _normalises(model: nn.Module) -> bool:
 def _check_outputs(loss: Loss, model: nn.Module, rows: Tensor, targets: Tensor) -> None:
     """Refuse targets that do not fit the model's outputs before the first step is taken."""
     model.eval()
-    with torch.no_grad():
-        outputs = model(rows[:1])
+    try:
+        with torch.no_grad():
+            outputs = model(rows[:1])
+    except RuntimeError as error:
+        raise WrongShape(
+            f"The model does not take rows of shape {tuple(rows.shape[1:])}: {str(error).splitlines()[0]} A model of "
+            "your own may say what it takes in an attribute input_shape."
+        ) from error
     model.train()
     if outputs.ndim != 2:
         raise WrongShape(f"A model answers rows of outputs [n, k]; this one answered {tuple(outputs.shape)} for n = 1.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from divulge.cli import serve
+from divulge.cli import data, serve, train
 
 app = typer.Typer(
     name="divulge",
@@ -29,7 +29,9 @@ def _version(
         raise typer.Exit
 
 
+app.command("data")(data.command)
 app.command("serve")(serve.command)
+app.command("train")(train.command)
 
 
 def main() -> None:

@@ -9,5 +9,6 @@
 from divulge.datasets.catalogue import load, names
 from divulge.datasets.dataset import Dataset, Rows, binary, choose, split
 from divulge.datasets.fetch import DownloadFailed, download
+from divulge.datasets.record import recorded
 
-__all__ = ["Dataset", "DownloadFailed", "Rows", "binary", "choose", "download", "load", "names", "split"]
+__all__ = ["Dataset", "DownloadFailed", "Rows", "binary", "choose", "download", "load", "names", "recorded", "split"]

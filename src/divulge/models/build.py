@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import math
+import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -130,21 +132,23 @@ def initialise(model: nn.Module, *, seed: int, scales: Sequence[float | None] = 
 
 
 def own_function(name: str) -> Callable[..., Any]:
-    """The user's ``"module:function"``, looked for in the current folder as well."""
-    module_name, _, function_name = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    """The user's ``"module:function"`` or ``"file.py:function"``, looked for in the current folder as well."""
+    where, _, function_name = name.rpartition(":")
+    sys.path.insert(0, str(Path.cwd()))
     try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
+        if where.endswith(".py"):
+            module: Any = SimpleNamespace(**runpy.run_path(where))
+        else:
+            module = importlib.import_module(where)
+    except (ImportError, OSError) as error:
         raise InvalidInput(
-            f"The module {module_name!r} of {name!r} could not be imported: {error}; it must be installed or in the "
-            "current folder."
+            f"{where!r} of {name!r} could not be imported ({error}); it must be installed or in the current folder."
         ) from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise InvalidInput(f"The module {module_name!r} has no function {function_name!r}.")
+        raise InvalidInput(f"{where!r} has no function {function_name!r}.")
     found: Callable[..., Any] = function
     return found
 

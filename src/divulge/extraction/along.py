@@ -1,0 +1,254 @@
+"""A whole network from the kinks and cells of one line, and the neurons that line missed from further ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from divulge import progress
+from divulge.errors import DivulgeError
+from divulge.extraction.cells import SHARE, Cells, Gradients, Measurement
+from divulge.extraction.detours import Group, detour
+from divulge.extraction.draft import Draft, Neuron, neuron_between, stack
+from divulge.extraction.lines import Array, Line, Piece, Scan, scan, together
+from divulge.extraction.precision import Precision
+
+FAR = 1e4
+"""How far from the middle a line is searched, in lengths of a typical input."""
+ROUNDS = 4
+"""How often a group of narrow cells is walked around before its cells are measured as they are."""
+
+
+@dataclass
+class Bench:
+    """What every step of the attack needs, and the best draft so far, for when it is interrupted."""
+
+    ask: Callable[[Array], Array]
+    inputs: int
+    outputs: int
+    precision: Precision
+    scale: float
+    """Standard deviation of the function on typical inputs."""
+    frame: Array  # [d, d] random orthonormal directions
+    rng: np.random.Generator
+    draft: Draft | None = None
+    centre: Array = field(default_factory=lambda: np.empty(0))
+    """A point in a cell where the draft is right, value and gradient."""
+    spread: float = 0.0
+    """Standard error of the draft's gradient in one direction."""
+    rank: int | None = None
+    smallest_gap: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def roughness(self) -> float:
+        """Noise of values on typical inputs, as a share of the scale."""
+        typical = np.full((1, self.inputs), 1.0)
+        return float(self.precision.noise(typical)[0]) / max(self.scale, np.finfo(float).tiny)
+
+    def smallest(self, t: float) -> float:
+        """Kinks closer than this on a line are left to a detour."""
+        return max(1e-7, 300.0 * self.roughness) * (1.0 + abs(t))
+
+    def line(self) -> Line:
+        return Line(self.rng.normal(size=self.inputs), self.rng.normal(size=self.inputs))
+
+    def child(self) -> np.random.Generator:
+        return np.random.default_rng(self.rng.integers(2**63))
+
+
+def first_line(bench: Bench, width: int | None) -> Scan:
+    """Draft the network from one random line; the scan, which is not complete if the function bends everywhere."""
+    line = bench.line()
+    limit = 40 * width + 1_000 if width is not None else 60_000
+    (found,) = together(
+        bench.ask,
+        [
+            scan(
+                line,
+                -FAR,
+                FAR,
+                noise=bench.precision.noise,
+                smallest=bench.smallest,
+                start=16,
+                limit=limit,
+                rng=bench.rng,
+            )
+        ],
+    )
+    if not found.complete or not found.pieces:
+        return found
+    progress.report("neurons on the line", len(found.kinks), len(found.kinks))
+    t, room = _places(found)
+    bench.smallest_gap = found.widest * float(np.linalg.norm(line.direction))
+    wide = _wide(bench, line, t, room)
+    cells = _cells(line, [found.pieces[i] for i in wide], t[wide], room[wide])
+    work = Measurement(cells, frame=bench.frame, precision=bench.precision, rng=bench.rng)
+    try:
+        (measured,) = together(bench.ask, [work.run()])
+    except DivulgeError:
+        neurons, _ = _split(line, found, wide, t, cells, work.result())
+        _assemble(bench, cells, work.result(), neurons)
+        raise
+    bench.rank = measured.rank
+    if not measured.trusted.all():
+        bench.notes.append(f"{int((~measured.trusted).sum())} cells could not be measured cleanly.")
+    neurons, groups = _split(line, found, wide, t, cells, measured)
+    _assemble(bench, cells, measured, neurons)
+    _walk_around(bench, cells, measured, neurons, groups)
+    return found
+
+
+def _places(found: Scan) -> tuple[Array, Array]:
+    """Where to measure each cell and how far the nearest kink is, in units of the line."""
+    kinks = np.array([kink.t for kink in found.kinks])
+    if not len(kinks):
+        return np.zeros(1), np.ones(1)
+    before, after = max(0.5, abs(kinks[0])), max(0.5, abs(kinks[-1]))  # the outer cells have no end
+    t = np.concatenate([[kinks[0] - before], 0.5 * (kinks[:-1] + kinks[1:]), [kinks[-1] + after]])
+    return t, np.concatenate([[before], 0.5 * np.diff(kinks), [after]])
+
+
+def _wide(bench: Bench, line: Line, t: Array, room: Array) -> Array:
+    """The cells that are wide enough to be measured well where they are."""
+    step = SHARE * room * float(np.linalg.norm(line.direction))
+    error = bench.precision.noise(line.at(t)) * np.sqrt(bench.inputs) / step
+    wide = error <= max(3e-11 * bench.scale, 8.0 * float(np.median(error)))
+    wide[0] = wide[-1] = True
+    return np.flatnonzero(wide)
+
+
+def _cells(line: Line, pieces: list[Piece], t: Array, room: Array) -> Cells:
+    length = float(np.linalg.norm(line.direction))
+    return Cells(
+        base=line.at(t),
+        value=np.stack([piece.at(at) for piece, at in zip(pieces, t, strict=True)]),
+        noise=np.array([piece.uncertainty(at) for piece, at in zip(pieces, t, strict=True)]),
+        slope=np.stack([piece.slope for piece in pieces]) / length,
+        direction=line.direction / length,
+        room=room * length,
+    )
+
+
+def _split(
+    line: Line, found: Scan, wide: Array, t: Array, cells: Cells, measured: Gradients
+) -> tuple[list[Neuron], list[Group]]:
+    """Neurons that stand alone between two wide cells, and groups of those that do not."""
+    neurons: list[Neuron] = []
+    groups: list[Group] = []
+    for index, (i, j) in enumerate(itertools.pairwise(wide)):
+        kinks = found.kinks[i:j]
+        near, far = measured.gradient[index], measured.gradient[index + 1]
+        if len(kinks) == 1 and kinks[0].single:
+            neurons.append(neuron_between(near, far, line.at(np.array(kinks[0].t)), cells.direction))
+            continue
+        middle = 0.5 * (kinks[0].t + kinks[-1].t)
+        room = max(middle - t[i], t[j] - middle) * float(np.linalg.norm(line.direction))
+        points = tuple(line.at(np.array(kink.t)) for kink in kinks)
+        groups.append(
+            Group(cells.base[index], cells.base[index + 1], cells.value[index], near, far - near, room, points)
+        )
+    return neurons, groups
+
+
+def _assemble(bench: Bench, cells: Cells, measured: Gradients, neurons: list[Neuron]) -> None:
+    """The draft of these neurons, right in the cell nearest to the middle of typical inputs."""
+    start = Draft.affine(measured.gradient[0], cells.base[0], cells.value[0])
+    draft = start.with_neurons(*stack(neurons, bench.inputs, bench.outputs))
+    central = int(np.argmin(np.linalg.norm(cells.base, axis=1)))
+    bench.centre = cells.base[central]
+    bench.draft = draft.anchored(bench.centre, measured.gradient[central], cells.value[central])
+    bench.spread = 2.0 * float(np.median(measured.noise))
+
+
+def _walk_around(bench: Bench, cells: Cells, measured: Gradients, neurons: list[Neuron], groups: list[Group]) -> None:
+    """Add the neurons of narrow cells to the draft."""
+    for _ in range(ROUNDS):
+        if not groups:
+            return
+        assert bench.draft is not None
+        walks = [
+            detour(
+                group,
+                bench.draft,
+                spread=bench.spread,
+                frame=bench.frame,
+                precision=bench.precision,
+                rng=bench.child(),
+            )
+            for group in groups
+        ]
+        answers = together(bench.ask, walks)
+        neurons += [neuron for answer in answers if answer is not None for neuron in answer]
+        groups = [group for group, answer in zip(groups, answers, strict=True) if answer is None]
+        _assemble(bench, cells, measured, neurons)
+    if groups:
+        neurons += [_merged(group, cells) for group in groups]
+        bench.notes.append(f"{len(groups)} bundles of kinks could not be told apart and count as one neuron each.")
+        _assemble(bench, cells, measured, neurons)
+
+
+def _merged(group: Group, cells: Cells) -> Neuron:
+    """One neuron in place of a group: its kinks are too close to each other to matter, or to be told apart."""
+    middle = np.mean(group.kinks, axis=0)
+    return neuron_between(np.zeros_like(group.change), group.change, middle, cells.direction)
+
+
+def further_line(bench: Bench) -> int:
+    """Look for neurons in what the draft does not explain, along a new line through its centre; how many were found."""
+    draft = bench.draft
+    assert draft is not None
+    line = Line(bench.centre, bench.rng.normal(size=bench.inputs))
+
+    def noise(rows: Array) -> Array:
+        distance = np.linalg.norm(rows - bench.centre, axis=1)
+        return np.asarray(np.hypot(bench.precision.noise(rows), 4.0 * bench.spread * distance))
+
+    (found,) = together(
+        bench.ask,
+        [
+            scan(
+                line,
+                -FAR,
+                FAR,
+                noise=noise,
+                smallest=bench.smallest,
+                known=draft,
+                start=16,
+                limit=2_000 + 20 * draft.width,
+                rng=bench.rng,
+            )
+        ],
+    )
+    if not found.complete:
+        return -1
+    if not found.kinks or len(found.kinks) > max(8, draft.width // 2):
+        return len(found.kinks)
+    t, room = _places(found)
+    home = int(np.searchsorted([kink.t for kink in found.kinks], 0.0))
+    away = np.array([i for i in range(len(t)) if i != home])
+    cells = _cells(line, [found.pieces[i] for i in away], t[away], room[away])
+    values = bench.ask(cells.base) - draft(cells.base)
+    cells = Cells(
+        cells.base,
+        values,
+        bench.precision.noise(cells.base),
+        cells.slope,
+        cells.direction,
+        cells.room,
+        slack=bench.spread,
+    )
+    work = Measurement(cells, frame=bench.frame, precision=bench.precision, rng=bench.rng, known=draft)
+    (measured,) = together(bench.ask, [work.run()])
+    steps = np.insert(measured.gradient, home, 0.0, axis=0)
+    neurons = []
+    for index, kink in enumerate(found.kinks):
+        outward = index >= home  # neurons are off at the centre
+        near, far = (steps[index], steps[index + 1]) if outward else (steps[index + 1], steps[index])
+        way = cells.direction if outward else -cells.direction
+        neurons.append(neuron_between(near, far, line.at(np.array(kink.t)), way))
+    bench.draft = draft.with_neurons(*stack(neurons, bench.inputs, bench.outputs))
+    return len(neurons)

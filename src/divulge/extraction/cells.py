@@ -1,0 +1,243 @@
+"""The gradient of a piecewise linear function in many cells along a line, one value for each cell and direction.
+
+The slope along the line is known from the search that found the cells, so d - 1 directions across it are left. They
+are asked block by block for all cells at once. If the rows fill only a space of low rank (a first layer that listens to
+few directions), a few cells are asked in full and the others follow from them. One more value a cell, in a random
+direction, shows whether a step left its cell; the entries that did are found block by block and asked again closer by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import qr
+
+from divulge.extraction.lines import CERTAIN, Array, Questions
+from divulge.extraction.precision import Precision
+
+SHARE = 0.02
+"""Step, as a share of the distance to the nearest kink on the line: small enough that few steps leave the cell."""
+SHRINK = 5.0
+"""How much shorter a step is taken again that left its cell."""
+ATTEMPTS = 9
+CHUNK = 8_000_000
+"""Most numbers in one request."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Where to measure: base points on the line, what is known there, and how far the nearest kink is."""
+
+    base: Array  # [c, d]
+    value: Array  # [c, k]
+    noise: Array  # [c] standard error of those values
+    slope: Array  # [c, k] derivative along the unit direction of the line
+    direction: Array  # [d] of the line, unit length
+    room: Array  # [c] distance to the nearest kink along the line
+    slack: float = 0.0
+    """Standard error of the gradient of what is subtracted as known."""
+
+
+@dataclass(frozen=True)
+class Gradients:
+    gradient: Array  # [c, k, d]
+    noise: Array  # [c] standard error of the derivative in any one direction
+    trusted: Array  # [c] False where the checks never came out right
+    rank: int | None
+    """Dimension of the space the gradients differ in, where it is small enough to have saved queries."""
+
+
+def random_frame(d: int, rng: np.random.Generator) -> Array:
+    """A random orthonormal basis [d, d]: no weight vector is large along only a few of its directions."""
+    return np.linalg.qr(rng.normal(size=(d, d)))[0]
+
+
+def across(direction: Array, frame: Array) -> Array:
+    """An orthonormal basis [d - 1, d] of what is orthogonal to a unit direction: the frame, mirrored to fit it."""
+    mirror = frame[0] - direction
+    length = float(mirror @ mirror)
+    if length < 1e-24:
+        return frame[1:]
+    return frame[1:] - np.outer(frame[1:] @ mirror, 2.0 * mirror / length)
+
+
+def _schedule(cells: int, directions: int) -> list[int]:
+    """After how many directions to stop and look: at eight, for steps too long; later, for low rank."""
+    marks = [8] if directions > 16 else []
+    mark = 16
+    while mark + 16 < directions and mark + 8 < cells:
+        marks.append(mark)
+        mark *= 2
+    return [*marks, directions]
+
+
+class Measurement:
+    """The gradients of all cells of one line: derivatives ``g`` [c, k, m] across it, standard errors ``error`` [c, m].
+
+    ``known`` is subtracted from the function. ``run`` asks; ``result`` may be read at any time, and what was not asked
+    yet counts as zero in it.
+    """
+
+    def __init__(
+        self,
+        cells: Cells,
+        *,
+        frame: Array,
+        precision: Precision,
+        rng: np.random.Generator,
+        known: Callable[[Array], Array] | None = None,
+    ) -> None:
+        self.cells, self.precision, self.known, self.rng = cells, precision, known, rng
+        self.basis = across(cells.direction, frame)
+        c, k = cells.value.shape
+        m = len(self.basis)
+        self.sigma = np.hypot(precision.noise(cells.base), cells.noise)  # [c]
+        self.step = np.repeat((SHARE * cells.room)[:, None], m, axis=1)  # [c, m]
+        self.g = np.zeros((c, k, m))
+        self.error = self.sigma[:, None] / self.step  # [c, m]
+        self.trusted = np.ones(c, dtype=bool)
+        self.rank: int | None = None
+
+    def run(self) -> Questions[Gradients]:
+        """Ask all directions in all cells, or fewer where the rank is low."""
+        c, m = len(self.cells.base), len(self.basis)
+        done = 0
+        for upto in _schedule(c, m):
+            yield from self.measure(np.arange(c), np.arange(done, upto))
+            done = upto
+            pivots = self.low_rank(upto) if 16 <= upto < m else None
+            if pivots is not None:
+                yield from self.measure(pivots, np.arange(upto, m))
+                self.complete(pivots, upto)
+                yield from self.verify(np.setdiff1d(np.arange(c), pivots), np.arange(upto, m))
+                break
+        return self.result()
+
+    def result(self) -> Gradients:
+        c, m = len(self.cells.base), len(self.basis)
+        full = self.cells.slope[:, :, None] * self.cells.direction + self.g @ self.basis
+        noise = np.sqrt(np.mean(self.error**2, axis=1)) if m else np.zeros(c)
+        return Gradients(full, noise, self.trusted, self.rank)
+
+    def measure(self, cells: Array, directions: Array) -> Questions[None]:
+        """Ask these directions in these cells, check them, and ask again what left its cell."""
+        yield from self.ask(cells, directions)
+        yield from self.verify(cells, directions)
+
+    def _changes(self, which: Array, moves: Array) -> Questions[Array]:
+        """Change of the function from the base of cells ``which`` [n] along ``moves`` [n, d] (as far as rounded)."""
+        changes = []
+        rows_at_once = max(1, CHUNK // moves.shape[1])
+        for start in range(0, len(which), rows_at_once):
+            part = slice(start, start + rows_at_once)
+            rows = self.precision.store(self.cells.base[which[part]] + moves[part])
+            values = yield rows
+            if self.known is not None:
+                values = values - self.known(rows)
+            changes.append(values - self.cells.value[which[part]])
+        return np.concatenate(changes)
+
+    def ask(self, cells: Array, directions: Array) -> Questions[None]:
+        """Measure these directions in these cells with their present steps."""
+        if not len(cells) or not len(directions):
+            return
+        pairs = np.stack(np.meshgrid(cells, directions, indexing="ij"), axis=-1).reshape(-1, 2)
+        yield from self.ask_pairs(pairs[:, 0], pairs[:, 1])
+
+    def ask_pairs(self, cells: Array, directions: Array) -> Questions[None]:
+        rows_at_once = max(1, CHUNK // self.basis.shape[1])
+        for start in range(0, len(cells), rows_at_once):
+            which, way = cells[start : start + rows_at_once], directions[start : start + rows_at_once]
+            step = self.step[which, way]
+            changes = yield from self._changes(which, step[:, None] * self.basis[way])
+            self.g[which, :, way] = changes / step[:, None]
+            self.error[which, way] = self.sigma[which] / step
+
+    def low_rank(self, upto: int) -> Array | None:
+        """Cells whose gradients span those of all, if the first ``upto`` directions show that they are few."""
+        rows, owner = self._whitened(upto)
+        singular = np.linalg.svd(rows, compute_uv=False)
+        rank = int((singular > 4.0 * (np.sqrt(len(rows)) + np.sqrt(upto))).sum())
+        if rank > upto - 4 or rank + 8 >= len(self.cells.base):
+            return None
+        self.rank = rank
+        order = qr(rows.T, pivoting=True, mode="r")[1]
+        pivots = list(dict.fromkeys([0, *owner[order[: rank + 2]]]))
+        return np.array(pivots)
+
+    def _whitened(self, upto: int) -> tuple[Array, Array]:
+        c, k, _ = self.g.shape
+        difference = self.g[:, :, :upto] - self.g[:1, :, :upto]
+        scaled = difference / np.hypot(self.error[:, :upto], self.error[:1, :upto])[:, None, :]
+        return scaled.reshape(c * k, upto), np.repeat(np.arange(c), k)
+
+    def complete(self, pivots: Array, upto: int) -> None:
+        """Fill the directions that only the pivots were asked for, from the pivots."""
+        c, k, m = self.g.shape
+        spread = self.error[:, 0]
+        first = self.g[:1]
+        weights = np.repeat(spread[pivots], k)
+        source = (self.g[pivots] - first).reshape(-1, m) / weights[:, None]
+        others = np.setdiff1d(np.arange(c), pivots)
+        wanted = (self.g[others] - first).reshape(-1, m)
+        left, values, right = np.linalg.svd(source[:, :upto], full_matrices=False)
+        keep = values > 4.0 * (np.sqrt(len(source)) + np.sqrt(upto))
+        inverse = (right[keep].T / values[keep]) @ left[:, keep].T  # [upto, pivots]
+        mix = wanted[:, :upto] @ inverse
+        self.g[others, :, upto:] = first[:, :, upto:] + (mix @ source[:, upto:]).reshape(len(others), k, m - upto)
+        grown = np.sqrt((mix**2).sum(axis=1)).reshape(len(others), k).max(axis=1)
+        self.error[others, upto:] = np.hypot(grown, spread[0])[:, None]
+
+    def verify(self, cells: Array, directions: Array) -> Questions[None]:
+        """Check every cell in a random direction; measure again, closer, what left its cell."""
+        if not len(directions):
+            return
+        among = np.zeros(self.g.shape[2], dtype=bool)
+        among[directions] = True
+        for _ in range(ATTEMPTS):
+            failed = yield from self._failed(cells, np.repeat(among[None], len(cells), axis=0))
+            cells = cells[failed]
+            if not len(cells):
+                return
+            yield from self._mend(cells, directions)
+        self.trusted[cells] = False
+
+    def _failed(self, cells: Array, among: Array) -> Questions[Array]:
+        """Where a random combination of the directions ``among`` [n, m] does not change the values as predicted."""
+        signs = self.rng.choice([-1.0, 1.0], size=among.shape) * among
+        signs /= np.sqrt(among.sum(axis=1))[:, None]
+        smallest = np.where(among, self.step[cells], np.inf).min(axis=1)
+        weights = signs * smallest[:, None]  # [n, m]
+        changes = yield from self._changes(cells, weights @ self.basis)
+        predicted = np.einsum("nkm,nm->nk", self.g[cells], weights)
+        spread = np.sqrt(
+            (weights**2 * self.error[cells] ** 2).sum(axis=1)
+            + self.sigma[cells] ** 2
+            + (self.cells.slack * smallest) ** 2
+        )
+        return np.asarray(np.abs(changes - predicted).max(axis=1) > CERTAIN * spread)
+
+    def _mend(self, cells: Array, directions: Array) -> Questions[None]:
+        """Find the blocks of directions whose steps left the cell, and ask those again with a quarter of the step."""
+        m = self.g.shape[2]
+        blocks = np.array_split(directions, max(1, int(np.sqrt(len(directions)))))
+        if len(directions) <= 8:
+            blocks = [directions]
+            failed = np.ones(len(cells), dtype=bool)
+        among = np.zeros((len(cells) * len(blocks), m), dtype=bool)
+        for number in range(len(cells)):
+            for index, block in enumerate(blocks):
+                among[number * len(blocks) + index, block] = True
+        owner = np.repeat(cells, len(blocks))
+        if len(blocks) > 1:
+            failed = yield from self._failed(owner, among)
+        which, way = np.nonzero(among & failed[:, None])
+        if not len(which):
+            return
+        later = np.arange(m) > directions[-1]
+        for cell in np.unique(owner[which]):
+            self.step[cell, later] /= SHRINK
+        self.step[owner[which], way] /= SHRINK
+        yield from self.ask_pairs(owner[which], way)

@@ -1,0 +1,214 @@
+"""A one-hidden-layer ReLU network from its values alone, to the last bits of the oracle's precision.
+
+Milli 2019, Algorithm 1-MQ, estimates every gradient that Algorithm 1 asks for by d values, about 40 d values for each
+neuron in all. The default here asks close to one value for each unknown parameter:
+
+1. all kinks on one random line from scalar samples (``lines``);
+2. one gradient in every cell between them (``cells``): neighbouring cells differ by exactly one neuron, weight and bias
+   included, and which way round a neuron stands does not matter, because relu(z) = relu(-z) + z and the affine part
+   takes up the difference (so Algorithm 1b and its linear programme are not needed);
+3. cells too narrow to measure well are walked around on a detour that crosses each of their neurons exactly once
+   (``detours``), which costs no more gradients than measuring them would have;
+4. the copy is compared on points that nothing was fitted to; neurons that the line never met are found in the
+   difference, along further lines (``along``).
+
+Values of several outputs share their kinks, and one row answers for all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from divulge import progress
+from divulge.errors import DivulgeError, InvalidInput
+from divulge.extraction.along import Bench, first_line, further_line
+from divulge.extraction.cells import random_frame
+from divulge.extraction.draft import Draft
+from divulge.extraction.lines import Array
+from divulge.extraction.precision import measure
+from divulge.extraction.result import Extraction
+from divulge.oracles.base import Oracle
+
+EXACT = 1e-8
+"""A copy whose worst error on fresh points is at most this share of the output's standard deviation is exact."""
+REPAIRS = 6
+
+
+def from_values(oracle: Oracle, *, seed: int = 0, width: int | None = None, span: Any = None) -> Extraction:
+    """Rebuild the one-hidden-layer ReLU network behind ``oracle`` from its values.
+
+    ``width`` is not needed; where it is given it bounds the search and a different outcome is noted. ``span`` is a
+    result of ``divulge.span`` (or rows [k, d] that span the inputs the model listens to): the attack then works in k
+    dimensions.
+    """
+    if width is not None and width < 0:
+        raise InvalidInput(f"A hidden layer of width {width} makes no sense; give zero or more, or leave it out.")
+    return _Attack(oracle, seed=seed, width=width, basis=_basis(span, oracle.input_dim)).run()
+
+
+def _basis(span: Any, inputs: int) -> Array | None:
+    """Orthonormal rows [k, d] of a span, or None for the whole input space."""
+    if span is None:
+        return None
+    rows = np.asarray(torch.as_tensor(getattr(span, "basis", span)).detach().cpu().to(torch.float64))
+    if rows.ndim != 2 or rows.shape[1] != inputs or not len(rows) or not np.isfinite(rows).all():
+        raise InvalidInput(f"A span is a matrix of rows with {inputs} columns each, or a result of divulge.span.")
+    return np.linalg.qr(rows.T)[0].T
+
+
+class _Attack:
+    def __init__(self, oracle: Oracle, *, seed: int, width: int | None, basis: Array | None) -> None:
+        self.oracle, self.seed, self.width, self.basis = oracle, seed, width, basis
+        self.rng = np.random.default_rng(seed)
+        self.began = time.perf_counter()
+        self.before = oracle.ledger.snapshot()
+        self.rows = np.empty((0, oracle.input_dim))  # fresh points, in full dimension, and the answers there
+        self.truth = np.empty((0, oracle.output_dim))
+        self.scale = 0.0
+        self.bench: Bench | None = None
+
+    def ask(self, rows: Array) -> Array:
+        """Values at rows of the space the attack works in."""
+        if self.basis is not None:
+            rows = rows @ self.basis
+        return self.ask_full(rows)
+
+    def ask_full(self, rows: Array) -> Array:
+        answer = self.oracle.value(torch.from_numpy(rows)).to(torch.float64).cpu().numpy()
+        progress.report("asking", self.oracle.ledger.total, self.oracle.ledger.budget)
+        return np.asarray(answer)
+
+    def run(self) -> Extraction:
+        try:
+            return self._run()
+        except DivulgeError as error:
+            if error.partial is None and self.bench is not None and self.bench.draft is not None:
+                error.partial = self._result(exact=False, reason=str(error))
+            raise
+
+    def _run(self) -> Extraction:
+        precision = measure(self.oracle, self.rng)
+        self._fresh_points()
+        inputs = self.oracle.input_dim if self.basis is None else len(self.basis)
+        bench = self.bench = Bench(
+            ask=self.ask,
+            inputs=inputs,
+            outputs=self.oracle.output_dim,
+            precision=precision,
+            scale=self.scale,
+            frame=random_frame(inputs, self.rng),
+            rng=self.rng,
+        )
+        if precision.smooth:
+            return self._not_piecewise_linear()
+        found = first_line(bench, self.width)
+        if not found.complete or bench.draft is None:
+            return self._not_piecewise_linear()
+        return self._repair(bench)
+
+    def _repair(self, bench: Bench) -> Extraction:
+        """Verify; look for what is missing along further lines; verify again."""
+        for _ in range(REPAIRS):
+            error = self._error(bench.draft)
+            if error <= self._tolerance(bench):
+                break
+            found = further_line(bench)
+            if found < 0 or found > max(8, self._draft.width // 2):
+                reason = (
+                    "The hyperplanes found along one line do not explain another: the model has more than one hidden "
+                    "layer, or is not a ReLU network."
+                )
+                return self._result(exact=False, reason=reason)
+            if found == 0:
+                continue
+            self._fresh_points()
+        return self._conclude(bench)
+
+    def _conclude(self, bench: Bench) -> Extraction:
+        error = self._error(bench.draft)
+        if error <= EXACT * self.scale:
+            return self._result(exact=True, reason="")
+        if error <= self._tolerance(bench):
+            reason = (
+                f"The copy agrees to {error / self.scale:.1e} of the output's standard deviation, as well as the "
+                f"oracle's precision allows: {bench.precision.describe()}."
+            )
+        else:
+            reason = f"The copy is off by {error / self.scale:.1e} of the output's standard deviation on fresh points."
+        return self._result(exact=False, reason=reason)
+
+    def _tolerance(self, bench: Bench) -> float:
+        """What error the measured precision explains."""
+        explained = bench.spread * np.sqrt(bench.inputs * (bench.draft.width + 1 if bench.draft else 1))
+        return max(EXACT * self.scale, 10.0 * float(explained))
+
+    @property
+    def _draft(self) -> Draft:
+        assert self.bench is not None
+        assert self.bench.draft is not None
+        return self.bench.draft
+
+    def _fresh_points(self) -> None:
+        """Rows that nothing is fitted to: 24 typical ones, and 8 ten times as far out for neurons that switch there."""
+        d = self.oracle.input_dim
+        self.rows = np.concatenate([self.rng.normal(size=(24, d)), 10.0 * self.rng.normal(size=(8, d))])
+        self.truth = self.ask_full(self.rows)
+        self.scale = float(self.truth[:24].std(axis=0).max())
+
+    def _error(self, draft: Draft | None) -> float:
+        """Largest absolute difference on the fresh points; that of far ones counts in proportion to their distance."""
+        assert draft is not None
+        rows = self.rows if self.basis is None else self.rows @ self.basis.T
+        gap = np.abs(draft(rows) - self.truth).max(axis=1)
+        gap[24:] /= 10.0
+        return float(gap.max())
+
+    def _not_piecewise_linear(self) -> Extraction:
+        d, k = self.oracle.input_dim, self.oracle.output_dim
+        assert self.bench is not None
+        inputs = d if self.basis is None else len(self.basis)
+        self.bench.draft = Draft.affine(np.zeros((k, inputs)), np.zeros(inputs), self.truth[:24].mean(axis=0))
+        far = self.ask_full(np.concatenate([1e3 * self.rows[:4], 2e3 * self.rows[:4]]))
+        saturates = bool(np.abs(far[4:] - far[:4]).max() <= 0.01 * max(np.abs(far).max(), self.scale))
+        kind = (
+            "its outputs level off far out, as a sigmoid or tanh network's do"
+            if saturates
+            else "it is smooth but straight far out, as ELU, softplus or GELU networks are"
+        )
+        return self._result(
+            exact=False, reason=f"The model is not piecewise linear: {kind}. Only ReLU networks can be rebuilt exactly."
+        )
+
+    def _result(self, *, exact: bool, reason: str) -> Extraction:
+        bench, draft = self.bench, self._draft
+        assert bench is not None
+        notes = list(bench.notes)
+        if self.width is not None and draft.width != self.width and exact:
+            notes.append(
+                f"The width was given as {self.width}, and {draft.width} neurons explain every answer; neurons that "
+                "never switch, or that share a hyperplane, count as one or none."
+            )
+        if bench.rank is not None:
+            notes.append(f"The first layer listens to {bench.rank} directions only, which saved queries.")
+        if self.basis is not None:
+            draft = Draft(draft.A @ self.basis, draft.b, draft.W, draft.P @ self.basis, draft.q)
+        return Extraction(
+            model=draft.model(),
+            width=draft.width,
+            exact=exact,
+            worst_error=self._error(bench.draft),
+            scale=self.scale,
+            ledger=self.oracle.ledger.snapshot() - self.before,
+            seed=self.seed,
+            seconds=time.perf_counter() - self.began,
+            method="values",
+            reason=reason,
+            verified_points=len(self.rows),
+            smallest_gap=bench.smallest_gap,
+            notes=tuple(notes),
+            facts={"noise": bench.roughness, "rank": bench.rank, "precision": bench.precision.describe()},
+        )

@@ -8,8 +8,8 @@ outputs z [n, k] and weights theta, a step on the rows I lowers the *mean* over 
 - ``square``: |z - t|^2 / 2, t the float target ([n] or [n, k]), or the one-hot row of an integer label when k > 1.
 
 With g the gradient of that mean plus ``weight_decay`` * theta (biases too), a step of ``sgd`` is
-v <- momentum * v + g (v starts at the first g), theta <- theta - learning_rate * v: torch.optim.SGD. ``adam`` is
-torch.optim.Adam with betas 0.9 and 0.999 and 1e-8 added to the root.
+v <- momentum * v + g (v starts at the first g), theta <- theta - learning_rate * v, as torch.optim.SGD does. ``adam``
+is as torch.optim.Adam with betas 0.9 and 0.999 and 1e-8 added to the root.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import copy
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from divulge import models
+from divulge.descent import Descent
 from divulge.errors import DivulgeError, EmptyBatch, InvalidInput, NonFiniteInput, WrongShape
 from divulge.models.storage import refuse_code
 from divulge.progress import report
@@ -167,8 +168,15 @@ class Recipe:
         """
         return loss_of(self.loss, outputs, targets, reduction)
 
+    def descent(self, tensors: Iterable[Tensor]) -> Descent:
+        """What takes the steps: ``.step()`` along the tensors' ``.grad``, ``.clear()`` before the next."""
+        return Descent(
+            list(tensors), optimiser=self.optimiser, learning_rate=self.learning_rate, momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )  # fmt: skip
+
     def optimiser_for(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The torch optimiser that takes the steps."""
+        """A torch optimiser that takes the same steps, for libraries that ask for one; it is slow to start."""
         parameters = list(model.parameters())
         rate, decay = float(self.learning_rate), float(self.weight_decay)
         if self.optimiser == "adam":
@@ -223,14 +231,14 @@ class Recipe:
         return model.eval()
 
     def _descend(self, model: nn.Module, rows: Tensor, targets: Tensor) -> None:
-        optimiser = self.optimiser_for(model)
+        descent = self.descent(model.parameters())
         total = self.steps(len(rows))
         whole = self.batch_size is None or self.batch_size >= len(rows)
         for step, index in enumerate(self.batches(len(rows)), start=1):
-            optimiser.zero_grad(set_to_none=True)
+            descent.clear()
             loss = self.loss_of(model(rows if whole else rows[index]), targets if whole else targets[index])
             loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            descent.step()
             value = float(loss.detach())
             if not math.isfinite(value):
                 raise TrainingDiverged(

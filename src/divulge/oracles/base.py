@@ -298,7 +298,9 @@ def as_rows(X: Any, width: int, dtype: torch.dtype, device: torch.device) -> Ten
     if X.is_complex():
         raise InvalidInput(f"Query rows must be real numbers, not {X.dtype}.")
     X = X.detach()
-    if X.ndim == 0 or X.numel() == 0:
+    if X.ndim == 0:
+        raise WrongShape(f"The query is a single number; rows of {width} are expected.")
+    if X.numel() == 0:
         raise EmptyBatch("The query has no rows; give at least one.")
     if X.ndim == 1 and len(X) == width:
         X = X[None]
@@ -350,4 +352,4 @@ def _tensor(X: Any) -> Tensor:
         array = array.astype(np.float64)
     if not array.flags.writeable:
         array = array.copy()
-    return torch.from_numpy(np.ascontiguousarray(array))
+    return torch.from_numpy(np.asarray(array, order="C"))

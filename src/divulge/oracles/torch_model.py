@@ -52,6 +52,7 @@ class TorchOracle(Oracle):
             threshold=0.5 if isinstance(_last_layer(module), nn.Sigmoid) else 0.0,
         )
         self._module = module
+        self._layers = list(module) if is_plain_sequence(module) else [module]
         self._finds_nonfinite_rows = _starts_linear(module) and len(shape) == 1
         checked_batch_size(batch_size)
         self._value_rows = batch_size or max(1, LIVE_NUMBERS // activations)
@@ -64,11 +65,11 @@ class TorchOracle(Oracle):
         if self._finds_nonfinite_rows:
             # NaN or infinity times any weight, zero too, is NaN or infinite: one unit of the first layer tells for the
             # whole row, which saves reading all of X once more
-            layers = iter(self._module)  # type: ignore[arg-type]
-            out = next(layers)(X)
-            if not math.isfinite(out.detach()[:, 0].sum().item()):
+            first, *others = self._layers
+            out = first(X)
+            if not math.isfinite(out.select(1, 0).sum().item()):
                 check_finite_rows(X.detach())
-            for layer in layers:
+            for layer in others:
                 out = layer(out)
         else:
             out = self._module(X.reshape(len(X), *self.input_shape))

@@ -1,0 +1,97 @@
+"""kappa against Monte Carlo and scipy; the accountant's figures against Opacus and against its own calibration."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+
+from divulge import datasets
+from divulge.errors import InvalidInput
+from divulge.protection import accounting, priors
+
+
+@pytest.mark.parametrize("dimension", [1, 3, 10, 200])
+@pytest.mark.parametrize("ratio", [0.3, 1.0, 2.0])
+def test_the_gaussian_prior_is_the_chi_square_distribution(dimension: int, ratio: float) -> None:
+    eta = ratio * math.sqrt(dimension)
+    assert priors.log_kappa_gaussian(dimension, eta) == pytest.approx(
+        chi2.logcdf(eta**2, dimension), rel=1e-9, abs=1e-12
+    )
+
+
+def test_the_uniform_prior_is_a_ratio_of_volumes() -> None:
+    points = np.random.default_rng(0).standard_normal((400_000, 3))
+    radii = np.random.default_rng(1).random(400_000) ** (1 / 3)
+    ball = points / np.linalg.norm(points, axis=1, keepdims=True) * radii[:, None]
+    inside = float((np.linalg.norm(ball, axis=1) <= 0.4).mean())
+    assert math.exp(priors.log_kappa_uniform(3, 0.4)) == pytest.approx(inside, rel=0.02)
+
+
+def test_pictures_of_3072_pixels_have_a_finite_logarithm() -> None:
+    assert -1e5 < priors.log_kappa_gaussian(3072, 5.0) < -1000
+    assert priors.log_kappa_uniform(3072, 0.9) == pytest.approx(3072 * math.log(0.9))
+
+
+def test_kappa_from_data_agrees_with_the_closed_form_of_the_prior_it_was_drawn_from() -> None:
+    generator = torch.Generator().manual_seed(0)
+    data = torch.randn(8000, 4, generator=generator)
+    kappa = priors.estimate_kappa(data, 1.0, error="l2")
+    truth = math.exp(priors.log_kappa_gaussian(4, 1.0))
+    assert kappa.estimate <= truth * 1.1  # no guess beats the centre
+    assert kappa.upper >= truth * 0.8
+    assert kappa.ceiling >= truth
+    assert float(kappa.guess.norm()) < 0.5
+
+
+def test_kappa_is_not_fitted_to_the_records_it_is_measured_on() -> None:
+    X, _ = datasets.load("digits").train
+    close = priors.estimate_kappa(X, 0.005)
+    wide = priors.estimate_kappa(X, 0.05)
+    assert 0 <= close.estimate < wide.estimate <= wide.upper <= wide.ceiling <= 1
+    assert close.log_upper < 0
+
+
+def test_the_accountants_agree_with_opacus_and_with_their_own_calibration() -> None:
+    from opacus.accountants import RDPAccountant
+
+    theirs = RDPAccountant()
+    theirs.history = [(1.1, 0.02, 500)]
+    ours = accounting.privacy_spent(noise_multiplier=1.1, steps=500, sampling_rate=0.02, delta=1e-5)
+    assert ours.epsilon_rdp == pytest.approx(theirs.get_epsilon(1e-5), rel=0.02)
+    assert ours.epsilon == ours.epsilon_pld < ours.epsilon_rdp
+    noise = accounting.noise_for(ours.epsilon_pld, delta=1e-5, steps=500, sampling_rate=0.02)
+    assert noise == pytest.approx(1.1, rel=2e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 10.0, 1000.0])
+def test_full_batch_noise_spends_what_was_asked(epsilon: float) -> None:
+    noise = accounting.noise_for(epsilon, delta=1e-5, steps=100)
+    spent = accounting.privacy_spent(noise_multiplier=noise, steps=100, delta=1e-5)
+    assert spent.epsilon_pld == pytest.approx(epsilon, rel=1e-6)
+    assert accounting.noise_for(epsilon, delta=1e-5, steps=100, accountant="rdp") >= noise if epsilon < 100 else True
+
+
+def test_nonsense_gets_one_clear_sentence() -> None:
+    for call, sentence in [
+        (lambda: priors.log_kappa_uniform(3, 1.0), "centre of the ball"),
+        (lambda: priors.log_kappa_uniform(0, 0.5), "dimension"),
+        (lambda: priors.log_kappa_gaussian(3, -1.0), "positive"),
+        (lambda: priors.estimate_kappa(torch.zeros(3, 2), 0.1), "too few"),
+        (lambda: priors.estimate_kappa(torch.full((30, 2), math.nan), 0.1), "NaN"),
+        (lambda: priors.estimate_kappa(torch.zeros(30, 2), 0.1, confidence=1.0), "confidence"),
+        (lambda: priors.estimate_kappa(torch.zeros(30, 2), 0.0), "eta"),
+        (lambda: priors.estimate_kappa(torch.zeros(30, 2), 0.1, error="cosine"), "error is"),
+        (lambda: accounting.privacy_spent(noise_multiplier=1, steps=1, delta=0), "delta"),
+        (lambda: accounting.privacy_spent(noise_multiplier=0, steps=1, delta=0.1), "noise multiplier"),
+        (lambda: accounting.privacy_spent(noise_multiplier=1, steps=0, delta=0.1), "step"),
+        (lambda: accounting.noise_for(math.inf, delta=1e-5, steps=1), "finite"),
+        (lambda: accounting.noise_for(1.0, delta=1e-5, steps=1, sampling_rate=2), "sampling rate"),
+        (lambda: accounting.noise_for(1.0, delta=1e-5, steps=1, accountant="own"), "accountant is"),
+        (lambda: accounting.noise_for(1e6, delta=1e-5, steps=1, sampling_rate=0.5), "smaller epsilon"),
+    ]:
+        with pytest.raises(InvalidInput, match=sentence):
+            call()

@@ -33,6 +33,11 @@ def report(stage: str, done: float | None = None, total: float | None = None, **
         listener(Step(stage, done, total, facts))
 
 
+def current() -> Listener | None:
+    """Who is listening now, for a listener that passes on what it hears."""
+    return _listener.get()
+
+
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Send every report inside the block to ``listener``."""

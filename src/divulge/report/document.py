@@ -1,0 +1,155 @@
+"""The report: one audit's findings as a page to look at, a JSON for programs, and Markdown for a pull request."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from divulge.auditing.finding import QUESTIONS, SEVERITIES, Finding, Severity, Skipped, worst
+from divulge.errors import InvalidInput
+
+SCHEMA_VERSION = 1
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything an audit found, and what it did not try."""
+
+    target: dict[str, Any]
+    """What was audited: its name, kind, shapes and the access that was granted."""
+    findings: list[Finding]
+    skipped: list[Skipped]
+    seconds: float
+    seed: int
+    finished: bool = True
+    price: float | None = None
+    """Price of 1,000 queries, to show costs in money."""
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str = ""
+    date: str = ""
+
+    @property
+    def severity(self) -> Severity:
+        """The worst severity among the findings."""
+        return worst(self.findings)
+
+    def reaches(self, threshold: Severity) -> bool:
+        """True if any finding is at least this severe: what a build server fails on."""
+        return SEVERITIES.index(self.severity) >= SEVERITIES.index(threshold)
+
+    def money(self, finding: Finding) -> float | None:
+        """What the finding's queries would have cost the attacker."""
+        return None if self.price is None else round(self.price * finding.ledger.total / 1000, 4)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as the published schema describes them."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "target": self.target,
+            "severity": self.severity,
+            "finished": self.finished,
+            "findings": [{**f.as_dict(), "price": self.money(f)} for f in self.findings],
+            "skipped": [s.as_dict() for s in self.skipped],
+            "seconds": round(self.seconds, 3),
+            "seed": self.seed,
+            "versions": self.versions,
+            "command": self.command,
+            "date": self.date,
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report; the ending of the name decides the form: .html, .json or .md."""
+        path = Path(path)
+        forms = {".html": self.html, ".json": self.json, ".md": self.markdown}
+        if path.suffix not in forms:
+            raise InvalidInput(f"A report is saved as .html, .json or .md; {path.name!r} is none of them.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(forms[path.suffix](), encoding="utf-8")
+        return path
+
+    def json(self) -> str:
+        return json.dumps(_plain(self.as_dict()), indent=2) + "\n"
+
+    def html(self) -> str:
+        """One self-contained page: no script, no request, everything from models and files escaped."""
+        return str(_environment(autoescape=True).get_template("page.html").render(**self._view()))
+
+    def markdown(self) -> str:
+        """The same in Markdown, without the pictures."""
+        text = str(_environment(autoescape=False).get_template("page.md").render(**self._view()))
+        return re.sub(r"\n{3,}", "\n\n", text)
+
+    def _view(self) -> dict[str, Any]:
+        by_question = {q: [f for f in self.findings if f.question == q] for q in QUESTIONS}
+        return {
+            "report": self,
+            "questions": [(q, title, by_question[q]) for q, title in QUESTIONS.items() if by_question[q]],
+            "unanswered": [title for q, title in QUESTIONS.items() if not by_question[q]],
+            "style": (_HERE / "page.css").read_text(encoding="utf-8"),
+        }
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of report.json."""
+    published: dict[str, Any] = json.loads((_HERE / "schema.json").read_text(encoding="utf-8"))
+    return published
+
+
+def _environment(*, autoescape: bool) -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["number"] = number
+    environment.filters["data_uri"] = lambda png: "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+    environment.filters["duration"] = duration
+    environment.filters["cell"] = lambda value: _markdown_cell(number(value))
+    return environment
+
+
+def number(value: Any) -> str:
+    """A value for a person: thousands separated, small and large floats in three digits."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if value == 0 or 1e-3 <= abs(value) < 1e5:
+            return f"{value:,.4g}"
+        return f"{value:.2e}"
+    return str(value)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1:
+        return "under a second"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min"
+
+
+def _markdown_cell(text: str) -> str:
+    """Text that cannot break out of a table or turn into markup."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", text).replace("\n", " ")
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null, which every reader understands."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,6 +1,18 @@
 """Which part of the input does a model listen to? Jayaram et al. 2020: span recovery and input obfuscation."""
 
 from divulge.span.from_gradients import from_gradients, query_points
+from divulge.span.from_labels import from_labels
+from divulge.span.obfuscation import Obfuscation, measure, obfuscate, relevant
 from divulge.span.result import Span, load
 
-__all__ = ["Span", "from_gradients", "load", "query_points"]
+__all__ = [
+    "Span",
+    "from_gradients",
+    "from_labels",
+    "query_points",
+    "load",
+    "Obfuscation",
+    "measure",
+    "obfuscate",
+    "relevant",
+]

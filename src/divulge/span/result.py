@@ -147,7 +147,8 @@ def row_space(rows: Tensor) -> Tensor:
     _, s, vh = torch.linalg.svd(matrix, full_matrices=False)
     eps = torch.finfo(rows.dtype if rows.is_floating_point() else torch.float64).eps
     keep = int((s > (s[:1].sum() * eps * max(matrix.shape))).sum())
-    return vh[:keep]
+    basis: Tensor = vh[:keep]
+    return basis
 
 
 def principal_angles(first: Tensor, second: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class RowSpace:
         if len(rows) > _PROBES and self._size and self._spans(rows, tolerance):
             return [False] * len(rows)
         joined: list[bool] = []
-        for block in rows.split(_BLOCK):
+        for block in torch.split(rows, _BLOCK):
             joined += self._add_block(block, tolerance)
         return joined
 

@@ -1,0 +1,368 @@
+"""The state of one span recovery from gradients or differences: what was asked, what it spans, how sure that is."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from divulge.oracles.base import Oracle
+from divulge.progress import report
+from divulge.span.differences import (
+    Estimate,
+    Stencil,
+    calibrate,
+    gradient_from,
+    narrower,
+    stencil_rows,
+    uncalibrated,
+)
+from divulge.span.result import Span
+from divulge.span.rows import RowSpace, clearest_gaps, gap_after
+
+Method = Literal["default", "paper"]
+
+_PAPER_THRESHOLD = 1e-5
+_ROUNDING = 32.0  # a gradient is trusted to this many rounding errors of the oracle's number format
+_IGNORED = 0.2  # a move that changes outputs by more than this part of their usual change is never called ignored
+_STRADDLES = 10.0  # a gradient that misses linearity by this many standard errors has a kink in its stencil
+_CLEAR = 2.0  # a smaller gap than this decides nothing
+_CHUNK = 64  # gradient queries sent together when none depends on an answer
+
+
+class Recovery:
+    """The state of one recovery: what was asked, what it spans, and what the errors look like."""
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        *,
+        source: Literal["gradients", "values"],
+        output: int | None,
+        patience: int,
+        scale: float,
+        seed: int,
+        method: Method,
+    ) -> None:
+        self.oracle, self.source, self.output = oracle, source, output
+        self.patience, self.scale, self.seed, self.method = patience, scale, seed, method
+        self.dim = oracle.input_dim
+        self.generator = torch.Generator().manual_seed(seed)
+        self.rows = RowSpace(self.dim, device=oracle.device, generator=torch.Generator().manual_seed(seed + 1))
+        self.curve: list[int] = []
+        self.idle = 0  # samples in a row that added nothing
+        self.values: list[Tensor] = []  # outputs at Gaussian points, to tell what a large change is
+        self.moves = 0
+        self.moved_by = 0.0  # largest output change under a move in the present null space
+        self.adaptive = True
+        self.stencil: Stencil | None = None
+        self.check_direction = check_direction(self.dim, seed)
+        self.error_unit = 0.0  # gradients by differences are weighted so that each has this error in every entry
+        self.rejected = 0
+        self.notes: list[str] = []
+        self.complete = True
+        self.began, self.before = time.perf_counter(), oracle.ledger.snapshot()
+
+    # -- the three ways to ask ----------------------------------------------------------------------------------------
+
+    def fixed(self, samples: int) -> None:
+        """Every point chosen before the first answer."""
+        self.adaptive = False
+        points = gaussian(samples, self.dim, self.scale, self.generator)
+        if self.source == "values":
+            self.stencil = uncalibrated(self.oracle.eps, self.scale)
+            self.error_unit = self.stencil.error
+            for point in points:
+                self._take_estimate(self._difference(point))
+                self._tell(samples)
+            return
+        for chunk in torch.split(points, _CHUNK):
+            values, gradients = self._gradients(chunk)
+            self.values.append(values)
+            self._take(gradients)
+            self._tell(samples)
+
+    def adaptive_gradients(self, samples: int | None, rank: int | None) -> None:
+        """Batches of fresh points and moved ones, until nothing is new."""
+        limit = samples if samples is not None else 2 * self.dim + self.patience
+        while len(self.curve) < limit and not self._reached(rank) and self.rows.size < self.dim:
+            wanted = min(max(2, self.patience - self.idle), limit - len(self.curve))  # at least one move among them
+            fresh = gaussian(math.ceil(wanted / 2), self.dim, self.scale, self.generator)
+            moved = self._move(fresh[: wanted // 2])
+            rank_before = self.rows.size
+            values, gradients = self._gradients(torch.cat([fresh, moved]))
+            self.values.append(values[: len(fresh)])
+            self._take(gradients)
+            if self.rows.size > rank_before:
+                self.moves, self.moved_by = 0, 0.0
+            elif len(moved):
+                self._note_moves(values[: len(moved)], values[len(fresh) :])
+            if self.idle >= self.patience:
+                if self._ignored():
+                    return
+                if not self._follow_change(fresh, limit):
+                    return
+            self._tell(rank)
+
+    def adaptive_values(self, samples: int | None, rank: int | None) -> None:
+        """One gradient at a time, and before the next the cheap question whether anything is missing at all."""
+        ask = self.oracle.value
+        self.stencil = calibrate(
+            ask, self.dim, eps=self.oracle.eps, scale=self.scale, generator=torch.Generator().manual_seed(self.seed + 2)
+        )
+        self.error_unit = self.stencil.error
+        limit = samples if samples is not None else 2 * self.dim + self.patience
+        point = gaussian(1, self.dim, self.scale, self.generator)[0]
+        while len(self.curve) < limit and not self._reached(rank) and self.rows.size < self.dim:
+            seen, size = self.rows.rows_seen, self.rows.size
+            taken = self._take_estimate(self._difference(point))
+            point = gaussian(1, self.dim, self.scale, self.generator)[0]
+            self._tell(rank)
+            if taken and self.rows.size - size < self.rows.rows_seen - seen:  # not every row was new
+                place = self._probe()
+                if place is None:
+                    return
+                if self.idle >= 1:
+                    point = place
+                if self.idle >= self.patience:
+                    self._give_up()
+                    return
+
+    # -- moves in the null space --------------------------------------------------------------------------------------
+
+    def _move(self, points: Tensor) -> Tensor:
+        """The same points with fresh Gaussian coordinates in the null space found so far, and so Gaussian again."""
+        noise = gaussian(len(points), self.dim, self.scale, self.generator)
+        basis = self.rows.basis.cpu()
+        change = noise - points
+        moved: Tensor = points + change - (change @ basis.T) @ basis
+        return moved
+
+    def _note_moves(self, still: Tensor, moved: Tensor) -> None:
+        self.moves += len(moved)
+        self.moved_by = max(self.moved_by, float((moved - still).abs().max()))
+
+    def _ignored(self) -> bool:
+        """Did moves in the null space leave the outputs as they were, to the precision of the span and the oracle?"""
+        if self.moves == 0:
+            return True
+        return self.moved_by <= self._tolerated_change() and self._relative(self.moved_by) <= _IGNORED
+
+    def _tolerated_change(self) -> float:
+        """What an imprecise basis and rounding may change: its error times the longest gradient times the move."""
+        singular, _ = self.rows.decompose()
+        kept = singular[singular > self._threshold(singular)]
+        smallest = float(kept[-1]) if len(kept) else math.inf
+        steepest, length = self.rows.largest, self.scale * math.sqrt(self.dim)
+        magnitude = float(torch.cat(self.values).abs().max()) if self.values else 0.0
+        tilt = min(1.0, self._tolerance() * math.sqrt(max(len(kept), 1)) / smallest) if kept.numel() else 0.0
+        return 4 * (tilt * steepest * length + _ROUNDING * self.oracle.eps * (magnitude + steepest * length))
+
+    def _follow_change(self, starts: Tensor, limit: int) -> bool:
+        """Gradients along moves that changed the output, where a missing direction must show. False: none did."""
+        self.idle = 0
+        room = min(self.patience, limit - len(self.curve))
+        if room < 1:
+            return True
+        start = starts[:1]
+        path = start + torch.linspace(0, 1, room + 2, dtype=torch.float64)[1:-1, None] * (self._move(start) - start)
+        before = self.rows.size
+        _, gradients = self._gradients(path)
+        self._take(gradients)
+        if self.rows.size > before:
+            self.idle, self.moves, self.moved_by = 0, 0, 0.0
+            return True
+        self._give_up()
+        return False
+
+    def _probe(self) -> Tensor | None:
+        """Values at fresh points and at moved ones: None if nothing changes, else a place where something does."""
+        fresh = gaussian(self.patience, self.dim, self.scale, self.generator)
+        moved = self._move(fresh)
+        still, after = self._outputs(torch.cat([fresh, moved])).chunk(2)
+        self.values.append(still)
+        self.moves, self.moved_by = 0, 0.0
+        self._note_moves(still, after)
+        if self._ignored():
+            return None
+        worst = int((after - still).abs().amax(dim=1).argmax())
+        where = torch.rand(1, generator=self.generator, dtype=torch.float64)
+        place: Tensor = fresh[worst] + where * (moved[worst] - fresh[worst])
+        return place
+
+    def _give_up(self) -> None:
+        self.complete = False
+        self.notes.append(
+            f"Moves in the null space still change an output by {self.moved_by:.2g}, but {self.patience} further "
+            "gradients showed no new direction: the span is partial."
+        )
+
+    # -- rows in, result out ------------------------------------------------------------------------------------------
+
+    def _outputs(self, points: Tensor) -> Tensor:
+        return self._pick(self.oracle.value(points).to(torch.float64))
+
+    def _gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Values [n, k] and gradients [n, k, d] of the outputs in use."""
+        values, gradients = self.oracle.gradient(points)
+        return self._pick(values.to(torch.float64)), self._pick(gradients).to(torch.float64)
+
+    def _pick(self, answer: Tensor) -> Tensor:
+        return answer if self.output is None else answer[:, self.output : self.output + 1]
+
+    def _difference(self, point: Tensor) -> Estimate:
+        assert self.stencil is not None
+        answers = self._outputs(stencil_rows(point, self.stencil, self.check_direction))
+        return gradient_from(answers, self.stencil, self.check_direction)
+
+    def _take_estimate(self, estimate: Estimate) -> bool:
+        """A gradient by differences joins with the weight that its linearity test gives it.
+
+        One that misses the test badly has a kink in its stencil and is dropped, if a narrower stencil can do better.
+        """
+        assert self.stencil is not None
+        if self.adaptive and estimate.mismatch > _STRADDLES * self.stencil.error:
+            narrow = narrower(self.stencil)
+            if narrow.error < estimate.mismatch / 2:
+                self.stencil = narrow
+                self.rejected += 1
+                return False
+        self.values.append(estimate.value[None])
+        self._take(estimate.gradient[None] * (self.error_unit / max(estimate.mismatch, self.stencil.error)))
+        return True
+
+    def _take(self, gradients: Tensor) -> None:
+        """Gradients [n, k, d] join the span; the rank after each of the n goes on the curve."""
+        flat = gradients.reshape(-1, self.dim)
+        self.rows.largest = max(self.rows.largest, float(flat.norm(dim=1).max()))
+        size = self.rows.size
+        joined = self.rows.add(flat, self._tolerance())
+        for new in torch.tensor(joined).reshape(len(gradients), -1).sum(dim=1).tolist():
+            size += new
+            self.curve.append(size)
+            self.idle = 0 if new else self.idle + 1
+
+    def _tolerance(self) -> float:
+        """The part of one gradient row that may be error."""
+        rounding = _ROUNDING * self.oracle.eps * self.rows.largest
+        if self.stencil is None:
+            return rounding
+        return max(rounding, 4 * self.error_unit * math.sqrt(self.dim))
+
+    def _threshold(self, singular: Tensor) -> float:
+        if len(singular) == 0:
+            return 0.0
+        if self.method == "paper":
+            return _PAPER_THRESHOLD * float(singular[0])
+        return max(self._tolerance(), _ROUNDING * self.oracle.eps * float(singular[0]))
+
+    def _reached(self, rank: int | None) -> bool:
+        return rank is not None and self.rows.size >= rank
+
+    def _tell(self, total: int | None) -> None:
+        report("recovering the span", len(self.curve), total, rank=self.rows.size, queries=self.oracle.ledger.total)
+
+    def finish(self, asked: int | None, *, may_ask: bool, died: str = "") -> Span:
+        """Decide the rank and put the result together; may spend a few values on a doubtful rank."""
+        singular, vectors = self.rows.decompose()
+        threshold = self._threshold(singular)
+        rank = int((singular > threshold).sum())
+        spare = self.rows.rows_seen - self.rows.size  # rows that brought nothing: the sign that the span is whole
+        invariance = self._relative(self.moved_by) if self.moves else None
+        if died:
+            self.complete = False
+            self.notes.append(f"Stopped early: {died}")
+        elif self.method != "paper" and spare == 0 and rank > 1 and not self._reached(asked):
+            rank, threshold, invariance = self._settle(singular, vectors, threshold, may_ask)
+        if asked is not None:
+            if rank < asked:
+                self.complete = False
+                self.notes.append(f"Asked for rank {asked}, found {rank} in {len(self.curve)} samples.")
+            rank = min(rank, asked)
+        gap = gap_after(singular, rank, max(self.rows.leftover, self.oracle.eps * float(singular[:1].sum())))
+        if self.method != "paper" and 0 < rank < self.dim and gap < _CLEAR and not self._reached(asked):
+            self.complete = False
+            self.notes.append(f"The rank is uncertain: the singular values fall by no more than {gap:.3g} times there.")
+        return Span(
+            basis=vectors[:rank].contiguous(),
+            singular_values=singular,
+            gap=gap,
+            threshold=threshold,
+            curve=tuple(min(size, rank) for size in self.curve),
+            ledger=self.oracle.ledger.snapshot() - self.before,
+            seed=self.seed,
+            seconds=time.perf_counter() - self.began,
+            method=self.method,
+            source=self.source,
+            invariance=invariance,
+            complete=self.complete,
+            notes=tuple(self.notes),
+            facts=self._facts(),
+        )
+
+    def _settle(
+        self, singular: Tensor, vectors: Tensor, threshold: float, may_ask: bool
+    ) -> tuple[int, float, float | None]:
+        """Every row looked new: a full-rank network, too few samples, or noise over a span that a gap gives away."""
+        usable = singular[: max(2, 3 * len(singular) // 4)]  # the smallest values of pure noise are ragged
+        for rank in clearest_gaps(usable, at_least=_CLEAR, count=4) if len(singular) > 4 else []:
+            invariance = self._check_null_space(vectors[:rank]) if may_ask else None
+            if may_ask and invariance is None:
+                continue
+            if not may_ask and gap_after(singular, rank, 0.0) < 4:
+                continue
+            unchecked = "" if may_ask else " (not checked, since all points were fixed in advance)"
+            self.notes.append(
+                f"The answers are noisier than their number format: the rank is read off the largest gap, "
+                f"{gap_after(singular, rank, 0.0):.3g} times{unchecked}."
+            )
+            return rank, float(singular[rank]), invariance
+        if self.rows.size == self.dim:
+            self.notes.append(f"The first layer has full rank {self.dim}: there is no null space, every input matters.")
+        else:
+            self.complete = False
+            self.notes.append(f"All {len(self.curve)} samples still added directions: take more to find the rest.")
+        return int((singular > threshold).sum()), threshold, None
+
+    def _check_null_space(self, basis: Tensor) -> float | None:
+        """The relative output change under moves that this basis says are ignored; None if they are not."""
+        fresh, noise, other = (gaussian(self.patience, self.dim, self.scale, self.generator) for _ in range(3))
+        change = noise - fresh
+        basis = basis.cpu()
+        moved = fresh + change - (change @ basis.T) @ basis
+        still, again, after, elsewhere = self._outputs(torch.cat([fresh, fresh, moved, other])).chunk(4)
+        typical = float((elsewhere - still).square().mean().sqrt())
+        repeat = float((again - still).square().mean().sqrt()) / max(typical, 1e-300)
+        invariance = float((after - still).square().mean().sqrt()) / max(typical, 1e-300)
+        return invariance if invariance**2 <= _IGNORED**2 + 4 * repeat**2 else None
+
+    def _relative(self, change: float) -> float:
+        values = torch.cat(self.values)
+        spread = float(values.std(dim=0).max()) * math.sqrt(2) if len(values) > 1 else 0.0
+        return change / spread if spread else 0.0
+
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"samples": len(self.curve), "moves_checked": self.moves}
+        if self.stencil is not None:
+            facts |= {
+                "scheme": self.stencil.scheme,
+                "step": self.stencil.step,
+                "derivative_error": self.stencil.error,
+                "rows_per_gradient": self.stencil.rows_per_gradient(self.dim),
+                "gradients_rejected": self.rejected,
+            }
+        return facts
+
+
+def gaussian(count: int, dim: int, scale: float, generator: torch.Generator) -> Tensor:
+    points: Tensor = scale * torch.randn(count, dim, generator=generator, dtype=torch.float64)
+    return points
+
+
+def check_direction(dim: int, seed: int) -> Tensor:
+    direction = torch.randn(dim, generator=torch.Generator().manual_seed(seed + 3), dtype=torch.float64)
+    unit: Tensor = direction / direction.norm()
+    return unit

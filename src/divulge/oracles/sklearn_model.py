@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from divulge.errors import InvalidInput, UnsupportedModel
+from divulge.errors import InvalidInput, TargetError, UnsupportedModel
 from divulge.models import MLP
 from divulge.oracles.base import Access, Oracle, check_access, in_batches
 from divulge.oracles.torch_model import TorchOracle, checked_batch_size, with_output
@@ -117,7 +117,11 @@ class EstimatorOracle(Oracle):
 
     def _call(self, method: str, X: np.ndarray) -> Any:
         rows = X if self._names is None else _named(X, self._names)
-        return _quietly(getattr(self._estimator, method), rows)
+        try:
+            return _quietly(getattr(self._estimator, method), rows)
+        except Exception as error:
+            name = type(self._estimator).__name__
+            raise TargetError(f"{name}.{method} failed: {type(error).__name__}: {error}") from error
 
     def _value(self, X: Tensor) -> Tensor:
         method = self._method
@@ -143,8 +147,10 @@ def _fitted(estimator: Any) -> Any:
 
     try:
         check_is_fitted(estimator)
-    except (NotFittedError, TypeError) as error:
+    except NotFittedError as error:
         raise InvalidInput(f"{type(estimator).__name__} is not fitted; call its fit first.") from error
+    except (AttributeError, TypeError):
+        pass  # not derived from scikit-learn's classes; its first answer will tell
     estimator = getattr(estimator, "best_estimator_", estimator)  # a finished search stands for what it found
     if not hasattr(estimator, "predict"):
         raise UnsupportedModel(f"{type(estimator).__name__} does not predict; give an estimator that does.")
@@ -259,8 +265,11 @@ def _columns(answer: Any) -> Tensor:
 
 
 def _indices(predicted: Any, classes: np.ndarray) -> Tensor:
+    labels = np.asarray(predicted)
+    if labels.ndim > 1 and labels.shape[1] > 1:
+        raise UnsupportedModel("An estimator that gives one row several labels cannot be asked for the label.")
     order = np.argsort(classes)
-    return torch.from_numpy(order[np.searchsorted(classes, np.asarray(predicted).ravel(), sorter=order)])
+    return torch.from_numpy(order[np.searchsorted(classes, labels.ravel(), sorter=order)])
 
 
 def _input_width(estimator: Any) -> int:

@@ -13,15 +13,15 @@ from divulge.errors import DivulgeError
 __version__ = "0.1.0"
 
 _SUBPACKAGES = {
-    "datasets", "errors", "extraction", "informed", "models", "oracles", "progress", "protection", "reconstruction",
-    "report", "span", "training", "workers",
+    "auditing", "datasets", "errors", "extraction", "informed", "models", "oracles", "progress", "protection",
+    "reconstruction", "report", "span", "training", "workers",
 }  # fmt: skip
-_NAMES = {"oracle": "divulge.oracles", "Recipe": "divulge.training", "audit": "divulge.audit"}
+_NAMES = {"oracle": "divulge.oracles", "Recipe": "divulge.training", "audit": "divulge.auditing"}
 
 __all__ = ["DivulgeError", "Recipe", "audit", "oracle", *sorted(_SUBPACKAGES), "__version__"]
 
 if TYPE_CHECKING:
-    from divulge.audit import audit
+    from divulge.auditing import audit
     from divulge.oracles import oracle
     from divulge.training import Recipe
 

@@ -137,7 +137,7 @@ def fit_data(inputs: Any, input_dim: int, what: str) -> Tensor:
     rows = rows.reshape(len(rows), -1).to(torch.float64)
     if rows.shape[1] != input_dim:
         raise WrongShape(
-            f"The {what} has {rows.shape[1]} values a row, and the model takes {input_dim}; they do not belong together."
+            f"The {what} has {rows.shape[1]} values a row, and the model takes {input_dim}; they do not fit."
         )
     if len(rows) == 0 or not bool(torch.isfinite(rows).all()):
         raise InvalidInput(f"The {what} is empty or holds NaN or infinite values; clean it first.")

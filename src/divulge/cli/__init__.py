@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from divulge.cli import data, serve, train
+from divulge.cli import audit, bound, compare, data, reproduce, serve, train
 
 app = typer.Typer(
     name="divulge",
@@ -29,7 +29,11 @@ def _version(
         raise typer.Exit
 
 
+app.command("audit")(audit.command)
+app.command("bound")(bound.command)
+app.command("compare")(compare.command)
 app.command("data")(data.command)
+app.command("reproduce")(reproduce.command)
 app.command("serve")(serve.command)
 app.command("train")(train.command)
 

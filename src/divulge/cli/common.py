@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from divulge.errors import DivulgeError
+from divulge.errors import DivulgeError, InvalidInput
 from divulge.progress import Step, listening
 
 Seed = Annotated[int, typer.Option("--seed", help="Fixes every random choice.")]
@@ -32,6 +33,14 @@ def session(*, json: bool = False, quiet: bool = False) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         typer.echo("divulge: stopped.", err=True)
         raise typer.Exit(130) from interrupt
+
+
+def seconds_of(text: str) -> float:
+    """A length of time as people write it: 90, 90s, 5m, 1.5h."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
+    if not match or float(match[1]) == 0:
+        raise InvalidInput(f"A time is written like 90s, 5m or 1h; got {text!r}.")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def show(result: dict[str, Any], *, json_wanted: bool, quiet: bool, text: str) -> None:

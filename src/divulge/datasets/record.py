@@ -60,20 +60,25 @@ class Choice:
 
 def recorded(folder: str | Path, data_dir: str | Path | None = None) -> Rows:
     """The rows that the model in ``folder`` was trained on, as it saw them, from the ``data.json`` beside it."""
-    path = Path(folder) / "data.json"
-    try:
-        record: dict[str, Any] = json.loads(path.read_text())
-        expected = record.pop("sha256")
-        record.pop("row_numbers")
-        choice = Choice(**{**record, "positive": tuple(record["positive"])})
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path} is not there; divulge train writes it beside the model.") from error
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InvalidInput(f"{path} does not say which rows were used: {error}.") from error
+    choice, expected = read(folder)
     train, _ = choice.parts(choice.dataset(data_dir))
     if digest(train) != expected:
         raise InvalidInput(f"{choice.data} is no longer what the model in {folder} was trained on.")
     return train
+
+
+def read(folder: str | Path) -> tuple[Choice, str]:
+    """The choice in ``data.json``, and the digest of the training rows it led to."""
+    path = Path(folder) / "data.json"
+    try:
+        record: dict[str, Any] = json.loads(path.read_text())
+        expected = str(record.pop("sha256"))
+        record.pop("row_numbers")
+        return Choice(**{**record, "positive": tuple(record["positive"])}), expected
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{path} is not there; divulge train writes it beside the model.") from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidInput(f"{path} does not say which rows were used: {error}.") from error
 
 
 def digest(rows: Rows) -> str:

@@ -25,7 +25,7 @@ class Change:
     def verdict(self) -> str:
         if self.before is None or self.after is None:
             return "new" if self.before is None else "gone"
-        step = SEVERITIES.index(self.after) - SEVERITIES.index(self.before)  # type: ignore[arg-type]
+        step = SEVERITIES.index(self.after) - SEVERITIES.index(self.before)
         return "worse" if step > 0 else "better" if step < 0 else "same"
 
 
@@ -43,8 +43,8 @@ def compare(before: str | Path, after: str | Path) -> list[Change]:
             Change(
                 name=name,
                 title=(b or a or {})["title"],
-                before=a and a["severity"],
-                after=b and b["severity"],
+                before=a["severity"] if a else None,
+                after=b["severity"] if b else None,
                 measures={key: pair for key, pair in measures.items() if pair[0] != pair[1]},
             )
         )

@@ -1,0 +1,151 @@
+"""Can they copy my model? Exact extraction by the prediction client and by the explanation client."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from divulge.auditing.finding import Adversary, Finding, Outcome, Table, severity_of
+from divulge.auditing.probe import Probe, deadline
+from divulge.auditing.target import KINDS, Target
+from divulge.errors import BudgetExhausted, DivulgeError
+from divulge.oracles.base import Access, Oracle
+
+MEASURED_GUARDS = ("round:6", "round:3", "noise:0.001")
+FRESH_POINTS = 1000
+
+
+def extract(oracle: Oracle, access: Access, seed: int) -> Any:
+    """The exact attack for this access."""
+    from divulge import extraction
+
+    if access == "gradient":
+        return extraction.from_gradients(oracle, seed=seed)
+    return extraction.from_values(oracle, seed=seed)
+
+
+def _obstacle(access: Access) -> Any:
+    def obstacle(target: Target) -> str:
+        if not target.grants(access):
+            return f"the access granted ({target.access}) does not include {access} queries."
+        if target.kind == "smooth":
+            return f"it is {KINDS[target.kind]}; exact extraction is for piecewise-linear ones."
+        if target.kind == "piecewise linear" and target.model is not None:
+            return f"it is {KINDS[target.kind]}; exact extraction reaches one hidden layer."
+        return ""
+
+    return obstacle
+
+
+def _probe(access: Access) -> Any:
+    adversary: Adversary = "explanation client" if access == "gradient" else "prediction client"
+
+    def run(target: Target, seconds: float) -> Finding:
+        started = time.perf_counter()
+        with deadline(seconds):
+            oracle = target.oracle(access)
+            found = extract(oracle, access, target.seed)
+            worst = found.check(target.oracle("value"), FRESH_POINTS, seed=target.seed + 1)
+            agreement = _agreement(target, found.model)
+        outcome: Outcome = "succeeded" if found.exact else ("partly" if agreement >= 0.95 else "failed")
+        guards = _behind_guards(target, access, max(1.0, min(20.0, seconds - (time.perf_counter() - started))))
+        what = "predictions" if access == "value" else "gradients (a saliency explanation)"
+        name = "exactly" if found.exact else f"to {agreement:.1%} agreement"
+        return Finding(
+            name=f"copy-from-{access}s",
+            question="copy",
+            adversary=adversary,
+            title=f"{found.queries:,} {access} queries copy the model {name}"
+            if outcome != "failed"
+            else f"Exact extraction from {access} queries did not succeed",
+            outcome=outcome,
+            severity=severity_of("copy", adversary, outcome),
+            meaning=f"Whoever may ask for {what} can rebuild the model and stop asking you."
+            if outcome != "failed"
+            else f"The attack ran and did not rebuild the model: {found.reason}",
+            certainty=f"The copy was compared with the model on {FRESH_POINTS:,} fresh inputs; the largest difference "
+            f"was {worst:.2g}." + ("" if found.exact else f" Not exact: {found.reason}"),
+            measures={
+                "exact": found.exact,
+                "hidden_units_found": found.width,
+                "worst_difference": worst,
+                "output_spread": found.scale,
+                "same_decision": agreement,
+                "queries_per_parameter": found.queries / max(1, sum(p.numel() for p in found.model.parameters())),
+            },
+            ledger=found.ledger,
+            seconds=found.seconds,
+            seed=target.seed,
+            remedies=_remedies(guards, access) if outcome != "failed" else (),
+            command=f"divulge extract {target.address} --access {access} --seed {target.seed}",
+            tables=(guards,) if guards is not None and outcome != "failed" else (),
+            notes=tuple(found.notes),
+        )
+
+    return run
+
+
+def _agreement(target: Target, copy: torch.nn.Module) -> float:
+    """Share of equal decisions on the training inputs (or Gaussian ones, where there are none)."""
+    from divulge.oracles import oracle
+
+    if target.inputs is not None:
+        rows = target.inputs[:FRESH_POINTS]
+    else:
+        generator = torch.Generator().manual_seed(target.seed + 2)
+        rows = torch.randn(FRESH_POINTS, target.input_dim, generator=generator, dtype=torch.float64)
+    return float((oracle(copy).label(rows) == target.oracle("label").label(rows)).double().mean())
+
+
+def _behind_guards(target: Target, access: Access, seconds: float) -> Table | None:
+    """The same attack once more behind each of a few defences: what it still gets."""
+    from divulge.oracles.guards import guard
+
+    if target.guards:  # the owner's own guards are what was just measured
+        return None
+    rows = []
+    for text in MEASURED_GUARDS:
+        try:
+            with deadline(seconds / len(MEASURED_GUARDS)):
+                oracle = guard(text)(target.oracle(access))
+                found = extract(oracle, access, target.seed)
+                worst = found.check(target.oracle("value"), FRESH_POINTS, seed=target.seed + 1)
+            rows.append(
+                (text, "yes" if found.exact else "no", worst / found.scale if found.scale else worst, found.queries)
+            )
+        except BudgetExhausted:
+            rows.append((text, "no", None, None))
+        except DivulgeError as error:
+            rows.append((text, f"no ({type(error).__name__})", None, None))
+    return Table(
+        "The same attack behind a guard", ("guard", "exact copy", "worst error / output spread", "queries"), tuple(rows)
+    )
+
+
+def _remedies(guards: Table | None, access: Access) -> tuple[str, ...]:
+    lines = []
+    if guards is not None:
+        stopped = [row for row in guards.rows if row[1] != "yes"]
+        for row in stopped:
+            left = (
+                f"the copy is then off by {row[2]:.2g} of the output's spread"
+                if row[2] is not None
+                else "no copy came out"
+            )
+            lines.append(f"Guard {row[0]}: {left} (measured here).")
+        if not stopped:
+            lines.append("None of the guards measured here stops it.")
+    lines.append(
+        "Answer labels only; the attack needs numbers."
+        if access == "value"
+        else "Do not serve raw gradients; each one gives away as much as hundreds of predictions."
+    )
+    return tuple(lines)
+
+
+PROBES = (
+    Probe("copy-from-values", "Exact copy from predictions", _obstacle("value"), _probe("value"), share=2.0),
+    Probe("copy-from-gradients", "Exact copy from explanations", _obstacle("gradient"), _probe("gradient"), share=2.0),
+)

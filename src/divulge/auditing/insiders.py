@@ -1,0 +1,195 @@
+"""Can someone who knows the rest rebuild one record? The informed insider, against linear models and networks."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+from torch import Tensor
+
+from divulge.auditing.finding import Finding, Outcome, Picture, Table, severity_of
+from divulge.auditing.probe import Probe, deadline
+from divulge.auditing.target import Target
+from divulge.errors import DivulgeError
+from divulge.report.pictures import picture_grid
+
+RECORDS = 5
+"""How many training records are played as the unknown one, one at a time."""
+
+
+def _linear_obstacle(target: Target) -> str:
+    if not target.grants("weights"):
+        return f"the access granted ({target.access}) does not include the weights."
+    if target.estimator is None:
+        return "the target is not a fitted scikit-learn model."
+    if target.kind != "linear":
+        return "the closed form is for linear models."
+    if target.inputs is None or target.labels is None:
+        return "the training data was not given; the insider knows all of it but one record."
+    return ""
+
+
+def _run_linear(target: Target, seconds: float) -> Finding:
+    from divulge import informed
+
+    started = time.perf_counter()
+    assert target.inputs is not None
+    assert target.labels is not None
+    rebuilt: list[tuple[int, Tensor, Tensor, float, float]] = []
+    reasons = []
+    with deadline(seconds):
+        for row in _chosen(target):
+            keep = torch.arange(len(target.inputs)) != row
+            known_X, known_y = target.inputs[keep].numpy(), target.labels[keep].numpy()
+            try:
+                record = informed.glm(target.estimator, known_X, known_y)
+            except DivulgeError as error:
+                reasons.append(str(error))
+                continue
+            truth = target.inputs[row]
+            rebuilt.append((row, truth, record.x, record.error(truth), float(record.predicted_error)))
+    return _finding(target, "informed-linear", "one equation, no training run", rebuilt, reasons, started)
+
+
+def _network_obstacle(target: Target) -> str:
+    if not target.grants("weights") or target.model is None:
+        return f"the access granted ({target.access}) does not include the weights."
+    if target.recipe is None:
+        return "the training recipe was not given (recipe.json beside the weights); the insider repeats the training."
+    if target.inputs is None or target.labels is None:
+        return "the training data was not given; the insider knows all of it but one record."
+    if target.recipe.widths is None:
+        return "the attack through training is for fully connected networks."
+    return ""
+
+
+def _run_network(target: Target, seconds: float) -> Finding:
+    from divulge import informed
+
+    started = time.perf_counter()
+    assert target.inputs is not None
+    assert target.labels is not None
+    rebuilt: list[tuple[int, Tensor, Tensor, float, float]] = []
+    reasons: list[str] = []
+    runs = 0.0
+    for row in _chosen(target):
+        left = seconds - (time.perf_counter() - started)
+        if left <= 0:
+            reasons.append("The time was up.")
+            break
+        keep = torch.arange(len(target.inputs)) != row
+        try:
+            with deadline(left):
+                record = informed.direct(
+                    target.recipe,
+                    target.model,
+                    target.inputs[keep],
+                    target.labels[keep],
+                    position=row,
+                    seed=target.seed,
+                )
+        except DivulgeError as error:
+            reasons.append(str(error))
+            continue
+        runs += record.training_runs
+        truth = target.inputs[row]
+        rebuilt.append((row, truth, record.x.to(torch.float64), record.error(truth), float(record.predicted_error)))
+    cost = f"{runs / max(1, len(rebuilt)):.0f} repeats of the training a record"
+    return _finding(target, "informed-network", cost, rebuilt, reasons, started)
+
+
+def _finding(
+    target: Target,
+    name: str,
+    cost: str,
+    rebuilt: list[tuple[int, Tensor, Tensor, float, float]],
+    reasons: list[str],
+    started: float,
+) -> Finding:
+    assert target.inputs is not None
+    rows = []
+    better = 0
+    for row, _, _, error, predicted in rebuilt:
+        nearest = _nearest_other(target.inputs, row)
+        better += error < nearest
+        rows.append((row, error, predicted, nearest))
+    tried = len(rebuilt) + len(reasons)
+    outcome: Outcome = "failed" if better == 0 else "succeeded" if better * 2 >= tried else "partly"
+    errors = sorted(row[1] for row in rows)
+    tables = [
+        Table(
+            "Each record in turn as the unknown one (mean squared errors)",
+            ("record", "error", "error the attack predicts", "nearest other record"),
+            tuple(rows),
+        )
+    ]
+    pictures = []
+    if rebuilt and target.shape is not None:
+        shift = target.mean if target.mean is not None else torch.zeros(target.input_dim, dtype=torch.float64)
+        grid = picture_grid(
+            [("record", [r[1] + shift for r in rebuilt]), ("rebuilt", [r[2].reshape(-1) + shift for r in rebuilt])],
+            target.shape,
+        )
+        words = f"{len(rebuilt)} training records above what the attack rebuilt of each"
+        pictures.append(Picture(grid, words, "Training records, and what the insider rebuilt without seeing them."))
+    elif rebuilt and target.columns:
+        tables.append(_column_table(target, rebuilt[0]))
+    return Finding(
+        name=name,
+        question="informed",
+        adversary="insider",
+        title=f"{better} of {tried} records rebuilt by someone who knows the others",
+        outcome=outcome,
+        severity=severity_of("informed", "insider", outcome),
+        meaning="Whoever holds the weights and all records but one can compute the missing one."
+        if outcome != "failed"
+        else "The attack did not come closer to the missing record than the nearest other record is.",
+        certainty=f"Each of {tried} records was left out in turn and compared with what was rebuilt; it cost {cost}.",
+        measures={
+            "records_rebuilt": f"{better} of {tried}",
+            "median_error_mse": errors[len(errors) // 2] if errors else math.nan,
+            "nearest_other_record_mse": sorted(row[3] for row in rows)[len(rows) // 2] if rows else math.nan,
+        },
+        seconds=time.perf_counter() - started,
+        seed=target.seed,
+        remedies=(
+            "Train with differential privacy; the section on protection says how much noise is enough.",
+            "Release fewer digits: the error of the rebuilt record grows with the rounding of the weights.",
+        )
+        if outcome != "failed"
+        else (),
+        command=f"divulge informed {target.address} --known TRAINING_DATA_WITHOUT_THE_RECORD --seed {target.seed}",
+        pictures=tuple(pictures),
+        tables=tuple(tables),
+        notes=tuple(dict.fromkeys(reasons)),
+    )
+
+
+def _chosen(target: Target) -> list[int]:
+    assert target.inputs is not None
+    generator = torch.Generator().manual_seed(target.seed)
+    chosen: list[int] = torch.randperm(len(target.inputs), generator=generator)[:RECORDS].tolist()
+    return chosen
+
+
+def _nearest_other(inputs: Tensor, row: int) -> float:
+    """Mean squared error of the best guess among the known records: what an insider has without any attack."""
+    others = inputs[torch.arange(len(inputs)) != row]
+    return float((others - inputs[row]).square().mean(dim=1).min())
+
+
+def _column_table(target: Target, rebuilt: tuple[int, Tensor, Tensor, float, float]) -> Table:
+    row, truth, guess, _, _ = rebuilt
+    rows = zip(target.columns, truth.tolist(), guess.reshape(-1).tolist(), strict=False)
+    return Table(
+        f"Record {row}, column by column",
+        ("column", "true", "rebuilt", "error"),
+        tuple((name, t, g, abs(t - g)) for name, t, g in rows),
+    )
+
+
+PROBES = (
+    Probe("informed-linear", "One record of a linear model, in closed form", _linear_obstacle, _run_linear, share=1.0),
+    Probe("informed-network", "One record of a trained network", _network_obstacle, _run_network, share=3.0),
+)

@@ -1,0 +1,126 @@
+"""Which part of the input does my model listen to? Span recovery by each client, and what can be hidden from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, severity_of
+from divulge.auditing.probe import Probe, deadline
+from divulge.auditing.target import KINDS, Target
+from divulge.oracles.base import Access
+from divulge.report.pictures import curve, picture_grid
+
+SHOWN = 8
+ADVERSARIES: dict[Access, Adversary] = {
+    "gradient": "explanation client",
+    "value": "prediction client",
+    "label": "label client",
+}
+
+
+def _recover(target: Target, access: Access) -> Any:
+    from divulge import span
+
+    if access == "label":
+        return span.from_labels(target.oracle("label"), seed=target.seed)
+    return span.from_gradients(target.oracle(access), seed=target.seed)
+
+
+def _run(access: Access) -> Any:
+    adversary = ADVERSARIES[access]
+
+    def run(target: Target, seconds: float) -> Finding:
+        with deadline(seconds):
+            span = _recover(target, access)
+        hidden = target.input_dim - span.rank
+        outcome: Outcome = "failed" if hidden == 0 or span.rank == 0 else "succeeded" if span.complete else "partly"
+        notes = list(span.notes)
+        measures = {
+            "directions_seen": span.rank,
+            "directions_ignored": hidden,
+            "gap_in_the_spectrum": span.gap,
+        }
+        pictures = [_rank_curve(span)] if len(span.curve) > 1 else []
+        if outcome != "failed" and target.inputs is not None:
+            shown, figures = _obfuscated(target, span)
+            measures |= figures
+            pictures = shown + pictures
+        return Finding(
+            name=f"span-from-{access}s",
+            question="span",
+            adversary=adversary,
+            title=f"The model looks at {span.rank} of {target.input_dim} input directions",
+            outcome=outcome,
+            severity=severity_of("span", adversary, outcome),
+            meaning=f"The model ignores {hidden} directions of its input: anyone can hide content there that a person "
+            "sees and the model does not, or the other way round."
+            if outcome != "failed"
+            else "The model listens to its whole input; there is nothing it ignores.",
+            certainty=f"The rank was decided by a gap of {span.gap:.2g} between what was kept and what was dropped"
+            + ("." if span.complete else "; directions may be missing."),
+            measures=measures,
+            ledger=span.ledger,
+            seconds=span.seconds,
+            seed=target.seed,
+            remedies=(
+                "Check inputs for content outside the span before answering: the basis is known to you as to them.",
+                "Nothing at the endpoint hides the span from someone who may ask often; it follows from the answers.",
+            )
+            if outcome != "failed"
+            else (),
+            command=f"divulge span {target.address} --access {access} --seed {target.seed}",
+            pictures=tuple(pictures),
+            notes=tuple(notes),
+        )
+
+    return run
+
+
+def _obfuscated(target: Target, span: Any) -> tuple[list[Picture], dict[str, Any]]:
+    from divulge.span import measure, obfuscate
+
+    assert target.inputs is not None
+    originals = target.inputs[:SHOWN]
+    noisy: Tensor = obfuscate(originals, span, scale=10.0, seed=target.seed)
+    measured = measure(target.oracle("value" if target.grants("value") else "label"), originals, noisy)
+    figures: dict[str, Any] = {
+        "noise_over_input_norm": 10.0,
+        "decisions_kept_under_noise": f"{int(measured.label_kept.sum())} of {len(originals)}",
+    }
+    if measured.output_change is not None:
+        figures["largest_output_change"] = float(measured.output_change.max())
+    if target.shape is None:
+        return [], figures
+    shift = target.mean if target.mean is not None else torch.zeros(target.input_dim, dtype=torch.float64)
+    grid = picture_grid([("input", originals + shift), ("same answer", noisy + shift)], target.shape)
+    words = f"{len(originals)} training inputs above the same inputs buried in noise ten times as strong"
+    return [Picture(grid, words, "Each input above a version full of noise that the model answers the same.")], figures
+
+
+def _rank_curve(span: Any) -> Picture:
+    steps = list(range(1, len(span.curve) + 1))
+    png = curve([("rank", steps, list(span.curve))], x_label="samples asked", y_label="rank found")
+    words = f"The rank found grows to {span.rank} over {len(steps)} samples and stays there"
+    return Picture(png, words, "Rank against samples: where it flattens, nothing more is to be found.")
+
+
+def _obstacle(access: Access) -> Any:
+    def obstacle(target: Target) -> str:
+        if not target.grants(access):
+            return f"the access granted ({target.access}) does not include {access} queries."
+        if access == "label" and target.kind != "smooth":
+            return f"it is {KINDS[target.kind]}; span recovery from labels is for smooth ones."
+        if access == "value" and target.grants("gradient"):
+            return "gradients were granted, which give the same answer with fewer queries."
+        return ""
+
+    return obstacle
+
+
+PROBES = tuple(
+    Probe(f"span-from-{access}s", f"Span recovery from {access}s", _obstacle(access), _run(access), share=1.0)
+    for access in ("gradient", "value", "label")
+)

@@ -1,0 +1,126 @@
+"""``divulge audit``: one command, every attack that fits, a page to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from divulge.cli.common import Json, Quiet, Seed, seconds_of, session, show
+from divulge.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from divulge.auditing.finding import Severity
+    from divulge.oracles import Access
+
+FAILED_THE_THRESHOLD = 5
+
+
+def command(
+    target: Annotated[
+        str, typer.Argument(help="A model folder or file, an ONNX file, an http:// address, module:function.")
+    ],
+    data: Annotated[
+        str | None, typer.Option(metavar="TRAIN", help="Training data; taken from data.json beside the model if there.")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
+    target_column: Annotated[
+        str | None, typer.Option("--target", metavar="COLUMN", help="What is predicted, of your own table.")
+    ] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="recipe.json; taken from beside the model if there.")
+    ] = None,
+    access: Annotated[
+        str | None, typer.Option(help="What the attacker may see: weights, gradient, value or label.")
+    ] = None,
+    guard: Annotated[str, typer.Option(help="Defences in front of the model, such as round:4 or noise:0.01.")] = "",
+    budget: Annotated[int | None, typer.Option(help="Rows each adversary may ask.")] = None,
+    time: Annotated[str, typer.Option(help="How long the whole may take, such as 90s or 5m.")] = "5m",
+    price: Annotated[float | None, typer.Option(help="Price of 1,000 queries, to show costs in money.")] = None,
+    format: Annotated[list[str] | None, typer.Option(help="html, json, markdown; give it again for several.")] = None,
+    fail_on: Annotated[
+        str | None, typer.Option(help="Exit 5 if a finding is at least this severe: low, medium, high or critical.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Go on with the audit whose results are in this folder.")
+    ] = None,
+    trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")] = False,
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the report is written.")] = Path("audit"),
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run every attack that fits a model and write a report of what it gives away."""
+    with session(json=json, quiet=quiet):
+        import divulge
+        from divulge.auditing import SEVERITIES
+
+        if fail_on is not None and fail_on not in SEVERITIES:
+            raise InvalidInput(f"--fail-on takes one of {', '.join(SEVERITIES[1:])}; got {fail_on!r}.")
+        forms = _forms(format)
+        folder = resume or out
+        known = _known(target, data, data_dir, target_column, recipe)
+        folder.mkdir(parents=True, exist_ok=True)
+        report = divulge.audit(
+            target, access=cast("Access | None", access), guard=guard, budget=budget, time=seconds_of(time), price=price, seed=seed,
+            out=folder, trust_pickle=trust_pickle, journal=folder / "answers.db", **known,
+        )  # fmt: skip
+        paths = [report.save(folder / f"report.{form}") for form in forms]
+        show({**report.as_dict(), "files": [str(path) for path in paths]}, json_wanted=json, quiet=quiet,
+             text=_text(report, paths))  # fmt: skip
+    if fail_on is not None and report.reaches(cast("Severity", fail_on)):
+        raise typer.Exit(FAILED_THE_THRESHOLD)
+    if not report.finished:
+        raise typer.Exit(130)
+
+
+def _forms(wanted: list[str] | None) -> list[str]:
+    names = {"html": "html", "json": "json", "markdown": "md", "md": "md"}
+    chosen = ["html", *(wanted or []), "json"]
+    unknown = [form for form in chosen if form not in names]
+    if unknown:
+        raise InvalidInput(f"There is no report format {unknown[0]!r}; choose html, json or markdown.")
+    return list(dict.fromkeys(names[form] for form in chosen))
+
+
+def _known(
+    target: str, data: str | None, data_dir: Path | None, column: str | None, recipe: Path | None
+) -> dict[str, Any]:
+    """Training data, control and recipe: as the user says, or as ``divulge train`` wrote them beside the model."""
+    known: dict[str, Any] = {}
+    folder = Path(target)
+    if data is not None:
+        from divulge import datasets
+
+        dataset = datasets.load(data, data_dir, target=column)
+        known |= {"training_data": dataset, "unseen": dataset.test.X if len(dataset.test.X) else None}
+    elif (folder / "data.json").is_file():
+        from divulge.datasets import record
+
+        choice, _ = record.read(folder)
+        dataset = choice.dataset(data_dir)
+        train, test = record.recorded(folder, data_dir), choice.parts(dataset)[1]
+        known |= {"training_data": train, "unseen": test.X if len(test.X) else None, "shape": dataset.shape,
+                  "columns": dataset.columns}  # fmt: skip
+        if choice.centred:
+            known["mean"] = dataset.train.X.mean(dim=0)
+    path = recipe or (folder / "recipe.json")
+    if recipe is not None or path.is_file():
+        from divulge.training import Recipe
+
+        known["recipe"] = Recipe.load(path)
+    return known
+
+
+def _text(report: Any, paths: list[Path]) -> str:
+    from divulge.report.document import duration
+
+    lines = [f"{report.severity.upper()}: what {report.target['name']} gives away ({duration(report.seconds)})", ""]
+    for level in ("critical", "high", "medium", "low", "none"):
+        lines += [f"  {f.severity:<9}{f.title}" for f in report.findings if f.severity == level]
+    if report.skipped:
+        lines += ["", "Not tried:"] + [f"  {s.title}: {s.reason}" for s in report.skipped]
+    if not report.finished:
+        lines += ["", "Stopped early; go on with --resume."]
+    return "\n".join([*lines, "", *(f"Wrote {path}" for path in paths)])

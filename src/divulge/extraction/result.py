@@ -48,7 +48,37 @@ class Extraction:
         return float((truth - copy.reshape(truth.shape)).abs().max())
 
     def save(self, folder: str | Path) -> Path:
-        """Write the copy as safetensors with its JSON, to be loaded by ``divulge.models.load``."""
+        """Write the copy as safetensors with its JSON, to be loaded by ``divulge.models.load``.
+
+        A copy that shows probabilities is saved as the logits beneath them; open it with ``output="probabilities"``.
+        """
         from divulge import models
 
-        return models.save(self.model, folder)
+        model = self.model
+        if not hasattr(model, "spec") and isinstance(model, nn.Sequential) and hasattr(model[0], "spec"):
+            model = model[0]
+        return models.save(model, folder)
+
+    def to_onnx(self, path: str | Path) -> Path:
+        """Write the copy as an ONNX file, in float64 where the copy is."""
+        from divulge.oracles.onnx_export import export_onnx
+
+        return export_onnx(self.model, path)
+
+    def as_dict(self) -> dict[str, object]:
+        """Everything but the model, ready for JSON."""
+        return {
+            "method": self.method,
+            "exact": self.exact,
+            "reason": self.reason,
+            "width": self.width,
+            "worst_error": self.worst_error,
+            "scale": self.scale,
+            "verified_points": self.verified_points,
+            "smallest_gap": self.smallest_gap,
+            "queries": self.ledger.as_dict(),
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+            "facts": dict(self.facts),
+        }

@@ -1,0 +1,278 @@
+"""One-hidden-layer ReLU networks from gradients: f(x) = W relu(A x + b) + P x + q (Milli 2019, Algorithm 1).
+
+``method="paper"`` is the algorithm as printed. The default needs an order of magnitude fewer queries, no width, and
+knows biases, several outputs and more neurons than inputs. Where it departs, and why:
+
+- kinks on a line are predicted from the affine maps of two cells instead of bisected, and the predictions are watched
+  by a few points off the line instead of being checked one by one (``explore``);
+- the sign of each neuron is the sign of the slope's change along the line, and the affine map at the line's left end
+  absorbs what the kinks cannot tell (relu(a) - relu(-a) = a), so Algorithm 1b is not needed;
+- what the first line missed (kinks far out, hidden in another's shadow, cancelling pairs) is found on further lines
+  through points where the copy is wrong;
+- `exact` is claimed only after fresh points agree, with the width of what they could have missed.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from divulge.errors import DivulgeError, InvalidInput
+from divulge.extraction import diagnosis
+from divulge.extraction.affine import Answers, Quality, SampleLines, Target, quality
+from divulge.extraction.explore import Exploration, wrong_rows
+from divulge.extraction.kinks import KinkSearch
+from divulge.extraction.network import Copy
+from divulge.extraction.result import Extraction
+from divulge.extraction.verification import Verification, fresh_points, smallest_gap, spread
+from divulge.oracles.base import Oracle
+from divulge.progress import report
+
+Method = Literal["default", "paper"]
+WITNESSES = 32
+FEWEST_CHECKS = 16
+REPAIRS = 60
+PATIENCE = 4
+
+
+def from_gradients(
+    oracle: Oracle,
+    *,
+    seed: int = 0,
+    width: int | None = None,
+    method: Method = "default",
+    checks: int = 1000,
+    delta: float = 0.05,
+) -> Extraction:
+    """Rebuild a one-hidden-layer ReLU network from its gradients.
+
+    ``width`` is needed by ``method="paper"`` only; the default finds it, and says so if it is not what you expected.
+    ``checks`` is how many fresh rows (values, not gradients) verify the copy: the more, the narrower the cancelling
+    neurons that cannot have been missed (``smallest_gap``). ``delta`` is the printed algorithm's failure probability.
+    """
+    if method not in ("default", "paper"):
+        raise InvalidInput(f'method is "default" or "paper", not {method!r}.')
+    if width is not None and width < 0:
+        raise InvalidInput(f"A width of {width} makes no sense; give the number of hidden neurons, or None.")
+    if checks < FEWEST_CHECKS:
+        raise InvalidInput(f"At least {FEWEST_CHECKS} fresh rows are needed to verify a copy; got checks={checks}.")
+    if method == "paper":
+        from divulge.extraction.paper_gradients import learn_model
+
+        return learn_model(oracle, seed=seed, width=width, delta=delta, checks=checks)
+    run = _Run(oracle, seed=seed, width=width, checks=checks)
+    try:
+        return run.result()
+    except DivulgeError as error:
+        error.partial = run.gathered(exact=False, reason=str(error))
+        raise
+
+
+class _Run:
+    """One extraction: what was asked, what is known, how it ends."""
+
+    def __init__(self, oracle: Oracle, *, seed: int, width: int | None, checks: int) -> None:
+        self.oracle, self.seed, self.width, self.checks = oracle, seed, width, checks
+        self.began, self.spent = time.perf_counter(), oracle.ledger.snapshot()
+        self.target = Target(oracle)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.copy = Copy.nothing(oracle.input_dim, oracle.output_dim)
+        self.exploration: Exploration | None = None
+        self.witnesses: Answers | None = None
+        self.verification: Verification | None = None
+        self.gap: float | None = None
+        self.lines = 0
+        self.seen: list[Tensor] = []  # every point the target answered, for what could have been missed
+
+    # -- the course of it ---------------------------------------------------------------------------------------------
+
+    def result(self) -> Extraction:
+        origin, direction = self._normal(2)
+        self._first_answers(origin, direction)
+        kind = self._smooth(origin, direction)
+        if kind is not None:
+            return self.gathered(
+                exact=False,
+                reason=f"The target is not piecewise linear: it is curved everywhere, as a network of {kind} units is.",
+            )
+        self._explore(origin, direction)
+        reason = self._repair_witnesses() or self._verify_and_repair()
+        return self.gathered(exact=not reason, reason=reason)
+
+    def _first_answers(self, origin: Tensor, direction: Tensor) -> None:
+        nearby = origin + 1e-4 * direction
+        X = torch.cat([torch.stack([origin, nearby, origin]), self._normal(WITNESSES)])
+        value, gradient = self.target.maps(X)
+        first = torch.cat([torch.tensor([0, 1]), torch.arange(3, len(X))])
+        answers = Answers(X[first], value[first], gradient[first])
+        self.quality: Quality = quality(self.oracle, answers, (value[2], gradient[2]))
+        self.tolerance = self.quality.tolerance(self.target.inputs)
+        self.witnesses = answers
+        self.seen.append(answers.X)
+
+    def _smooth(self, origin: Tensor, direction: Tensor) -> str | None:
+        assert self.witnesses is not None
+        gradient = self.witnesses.gradient
+        if self.quality.coarse or float((gradient[1] - gradient[0]).norm()) <= self.tolerance.jump:
+            return None
+        return diagnosis.smooth(self.target, self.tolerance, self.quality.eps, self.generator)
+
+    def _explore(self, origin: Tensor, direction: Tensor) -> None:
+        assert self.witnesses is not None
+        nothing = Copy.nothing(self.target.inputs, self.target.outputs)
+        lines = SampleLines(self.target, nothing, origin[None], direction[None])
+        reach = self.quality.reach
+        start = torch.tensor([[-reach, 0.0, reach]], dtype=torch.float64)
+        search = KinkSearch(lines, start, self.tolerance)
+        self.exploration = Exploration(lines, search, self.witnesses, self.tolerance)
+        self.copy = self.exploration.run()
+        self.lines = 1
+        samples = search.samples
+        self.seen.append(lines.at(samples.line, samples.t))
+        self._anchor()
+
+    def _repair_witnesses(self) -> str:
+        """Further lines until the witnesses agree; a reason if they never will."""
+        assert self.witnesses is not None
+        strikes, fewest, asked = 0, len(self.witnesses) + 1, False
+        for _ in range(REPAIRS):
+            rest = self.witnesses.minus(self.copy)
+            wrong = wrong_rows(rest, self.tolerance)
+            count = int(wrong.sum())
+            if not count:
+                return ""
+            strikes = 0 if count < fewest else strikes + 1
+            fewest = min(fewest, count)
+            if strikes >= 1 and not asked and 2 * count > len(wrong):
+                asked = True
+                if diagnosis.bends(self.target, self.copy, self.tolerance, self.generator):
+                    return (
+                        "The target has more than one hidden layer: the hyperplanes found on one line bend elsewhere. "
+                        "Try deep_from_gradients."
+                    )
+            if strikes > PATIENCE:
+                break
+            worst = int(torch.where(wrong, rest.gradient.flatten(1).norm(dim=1), torch.zeros(())).argmax())
+            self._repair(self.witnesses.X[worst])
+        return self._floor_reason()
+
+    def _verify_and_repair(self) -> str:
+        """Fresh points until a whole set agrees; a reason if that does not come about."""
+        for _ in range(REPAIRS):
+            self._anchor()
+            self._verify()
+            assert self.verification is not None
+            if self.quality.coarse:
+                return self._floor_reason()
+            if self.verification.worst <= self._allowed():
+                return ""
+            order = self.verification.off.argsort(descending=True)[: self.target.room(PATIENCE)]
+            X = self.verification.X[order]
+            rest = Answers(X, *self.target.maps(X)).minus(self.copy)
+            wrong = rest.gradient.flatten(1).norm(dim=1) > 4 * self.tolerance.jump
+            if not bool(wrong.any()):
+                return self._floor_reason()
+            before = self.copy.width
+            self._repair(X[wrong][0])
+            if self.copy.width == before and self.verification.worst == self._still_off():
+                return self._floor_reason()
+        return self._floor_reason()
+
+    # -- its steps ----------------------------------------------------------------------------------------------------
+
+    def _repair(self, through: Tensor) -> None:
+        """Search the residual along a new line through a point where the copy is wrong, and add what is there."""
+        direction = self._normal(1)[0]
+        lines = SampleLines(self.target, self.copy, through[None], direction[None])
+        reach = self.quality.reach
+        start = torch.tensor([[-reach, 0.0, reach]], dtype=torch.float64)
+        search = KinkSearch(lines, start, self.tolerance)
+        while bool(search.open.any()):
+            chosen = search.open.nonzero().flatten()
+            search.refine(chosen[: self.target.room(len(chosen))])
+            report("repairing", self.lines, None, neurons=self.copy.width, queries=self.oracle.ledger.total)
+        found = Exploration(lines, search, self._rows(), self.tolerance).copy()
+        self.copy = self.copy.plus(found, self.tolerance.jump)
+        self.lines += 1
+        samples = search.samples
+        self.seen.append(lines.at(samples.line, samples.t))
+        self._anchor()
+
+    def _rows(self) -> Answers:
+        assert self.witnesses is not None
+        return self.witnesses
+
+    def _anchor(self) -> None:
+        """The constant from the witnesses' values: the line's far end knows it less precisely."""
+        rest = self._rows().value - self.copy.value(self._rows().X)
+        self.copy = Copy(self.copy.slope, self.copy.constant + rest.median(dim=0).values, self.copy.neurons)
+
+    def _verify(self) -> None:
+        X = self.target.stored(
+            fresh_points(self.copy, max(FEWEST_CHECKS, self.target.room(self.checks)), self.generator)
+        )
+        truth = self.target.values(X)
+        self.verification = Verification(X, truth, (truth - self.copy.value(X)).abs().amax(dim=1))
+        self.seen.append(X)
+        self.gap = smallest_gap(self.copy, torch.cat(self.seen))
+        report("verifying", None, None, neurons=self.copy.width, queries=self.oracle.ledger.total,
+               worst=f"{self.verification.worst:.1e}")  # fmt: skip
+
+    def _still_off(self) -> float:
+        assert self.verification is not None
+        return float((self.verification.truth - self.copy.value(self.verification.X)).abs().max())
+
+    def _allowed(self) -> float:
+        assert self.verification is not None
+        return max(1e-9, 200 * self.quality.eps) * self.verification.scale
+
+    def _floor_reason(self) -> str:
+        return f"The copy is as precise as it gets: {self.quality.describe()}."
+
+    def _normal(self, count: int) -> Tensor:
+        return torch.randn(count, self.target.inputs, generator=self.generator, dtype=torch.float64)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def gathered(self, *, exact: bool, reason: str) -> Extraction:
+        """Everything known so far as a result."""
+        copy = self.copy
+        if not copy.width and self.exploration is not None and not exact:
+            copy = self.exploration.copy()
+        worst, scale, points = float("inf"), 1.0, 0
+        if self.verification is not None:
+            truth = self.verification.truth
+            worst = float((truth - copy.value(self.verification.X)).abs().max())
+            scale, points = self.verification.scale, len(truth)
+        elif self.witnesses is not None:
+            worst = float((self.witnesses.value - copy.value(self.witnesses.X)).abs().max())
+            scale, points = spread(self.witnesses.value), len(self.witnesses)
+        return Extraction(
+            model=copy.model(),
+            width=copy.width,
+            exact=exact,
+            worst_error=worst,
+            scale=scale,
+            ledger=self.oracle.ledger.snapshot() - self.spent,
+            seed=self.seed,
+            seconds=time.perf_counter() - self.began,
+            method="default",
+            reason=reason,
+            verified_points=points,
+            smallest_gap=self.gap,
+            notes=self._notes(copy.width),
+            facts={"lines": self.lines},
+        )
+
+    def _notes(self, found: int) -> tuple[str, ...]:
+        if self.width is None or found == self.width:
+            return ()
+        if found < self.width:
+            return (
+                f"{found} neurons show where you expected {self.width}: dead neurons leave no trace, and neurons on "
+                "the same hyperplane are merged into one.",
+            )
+        return (f"{found} neurons show, more than the {self.width} you expected.",)

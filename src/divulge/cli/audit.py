@@ -11,7 +11,6 @@ from divulge.cli.common import Json, Quiet, Seed, seconds_of, session, show
 from divulge.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from divulge.auditing.finding import Severity
     from divulge.oracles import Access
 
 FAILED_THE_THRESHOLD = 5
@@ -63,13 +62,22 @@ def command(
         known = _known(target, data, data_dir, target_column, recipe)
         folder.mkdir(parents=True, exist_ok=True)
         report = divulge.audit(
-            target, access=cast("Access | None", access), guard=guard, budget=budget, time=seconds_of(time), price=price, seed=seed,
-            out=folder, trust_pickle=trust_pickle, journal=folder / "answers.db", **known,
-        )  # fmt: skip
+            target,
+            access=cast("Access | None", access),
+            guard=guard,
+            budget=budget,
+            time=seconds_of(time),
+            price=price,
+            seed=seed,
+            out=folder,
+            trust_pickle=trust_pickle,
+            journal=folder / "answers.db",
+            **known,
+        )
         paths = [report.save(folder / f"report.{form}") for form in forms]
         show({**report.as_dict(), "files": [str(path) for path in paths]}, json_wanted=json, quiet=quiet,
              text=_text(report, paths))  # fmt: skip
-    if fail_on is not None and report.reaches(cast("Severity", fail_on)):
+    if fail_on is not None and report.reaches(fail_on):
         raise typer.Exit(FAILED_THE_THRESHOLD)
     if not report.finished:
         raise typer.Exit(130)

@@ -61,6 +61,14 @@ def test_a_numpy_function_needs_a_gradient_of_the_users_own():
     assert oracle.ledger.gradient == 5
 
 
+def test_a_function_that_works_on_both_is_differentiated_when_gradients_are_asked():
+    oracle = divulge.oracle(lambda X: X**2, input_shape=(3,), access="gradient")
+    assert torch.equal(oracle.gradient([[1, 2, 3]])[1][0], 2 * torch.diag(torch.tensor([1.0, 2, 3]).double()))
+    with pytest.raises(AccessDenied, match="gradient="):
+        divulge.oracle(np.tanh, input_shape=(3,), access="gradient")
+    assert divulge.oracle(np.tanh, input_shape=(3,)).value([[0, 0, 0]]).tolist() == [[0, 0, 0]]
+
+
 def test_a_torch_function_that_detaches_gives_no_gradients():
     with pytest.raises(AccessDenied, match="gradient="):
         divulge.oracle(lambda X: in_torch(X).detach(), input_shape=(3,), access="gradient")

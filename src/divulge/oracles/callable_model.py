@@ -41,7 +41,9 @@ class CallableOracle(Oracle):
         checked_precision(precision)
         shape = checked_shape(input_shape)
         self._function, self._gradient_function = function, gradient
-        self._takes_tensors, self._asked_in, probe = _try(function, shape)
+        self._takes_tensors, self._asked_in, probe = _try(
+            function, shape, tensors_first=access == "gradient" and gradient is None
+        )
         dtype = probe.dtype if probe.is_floating_point() else torch.float64
         if precision == "double" and dtype != torch.float64:
             raise InvalidInput(
@@ -68,10 +70,15 @@ class CallableOracle(Oracle):
         if not self._takes_tensors:
             return False
         X = torch.zeros(2, *self.input_shape, dtype=self._asked_in).requires_grad_()
-        with torch.enable_grad():
-            return bool(self._function(X).requires_grad)
+        try:
+            with torch.enable_grad():
+                return bool(self._function(X).requires_grad)
+        except Exception:  # numpy's functions refuse tensors that carry gradients, each in its own way
+            return False
 
     def _forward(self, X: Tensor) -> Tensor:
+        if not self._takes_tensors:
+            return super()._forward(X)
         out: Tensor = self._function(X.to(self._asked_in).reshape(len(X), *self.input_shape))
         return self._answer(out, len(X))
 
@@ -113,12 +120,13 @@ class CallableOracle(Oracle):
         return values, gradients.reshape(len(X), self.output_dim, self.input_dim).to(self.dtype)
 
 
-def _try(function: Function, shape: tuple[int, ...]) -> tuple[bool, torch.dtype, Tensor]:
+def _try(function: Function, shape: tuple[int, ...], *, tensors_first: bool) -> tuple[bool, torch.dtype, Tensor]:
     """Whether the function takes tensors, in which number format, and its answer to two rows of zeros."""
     rows = torch.zeros(2, *shape, dtype=torch.float64)
-    forms: list[tuple[bool, Any]] = [(False, rows.numpy()), (True, rows), (True, rows.float())]
+    array: tuple[bool, Any] = (False, rows.numpy())
+    tensor: list[tuple[bool, Any]] = [(True, rows), (True, rows.float())]
     problems = []
-    for tensors, X in forms:
+    for tensors, X in [*tensor, array] if tensors_first else [array, *tensor]:
         try:
             with torch.no_grad(), np.errstate(all="ignore"):
                 answer = function(X)

@@ -83,17 +83,23 @@ def build(
     name = options.pop("architecture", None)
     if isinstance(name, str) and ":" in name:
         return _build_own(name, options, seed=seed, dtype=dtype, scales=scales)
-    if name not in BUILDERS:
+    return initialise(skeleton(name, options).to_empty(device="cpu").to(dtype), seed=seed, scales=scales)
+
+
+def skeleton(name: object, options: Mapping[str, Any]) -> nn.Module:
+    """One of divulge's networks without storage for its weights, whatever size the options ask for."""
+    if not isinstance(name, str) or name not in BUILDERS:
         raise UnsupportedModel(
             f"There is no architecture {name!r}; choose one of {', '.join(BUILDERS)}, or name your own as "
             "module:function."
         )
     try:
-        with torch.device("meta"):  # no storage yet, and no draw from the global random state
-            model = BUILDERS[name](**options)
-    except (TypeError, RuntimeError) as error:
+        with torch.device("meta"):  # which also draws nothing from the global random state
+            return BUILDERS[name](**options)
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise InvalidInput(f"The description of a {name} model does not fit: {error}.") from error
-    return initialise(model.to_empty(device="cpu").to(dtype), seed=seed, scales=scales)
 
 
 def weighted_layers(model: nn.Module) -> list[nn.Linear | nn.Conv1d | nn.Conv2d]:

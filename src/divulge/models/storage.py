@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from divulge.errors import InvalidInput, UnsupportedModel, UntrustedFile
-from divulge.models.build import build
+from divulge.models.build import build, skeleton
 
 
 def save(model: nn.Module, folder: str | Path) -> Path:
@@ -51,10 +51,14 @@ def load(folder: str | Path, *, trust_code: bool = False) -> nn.Module:
     if not isinstance(spec, dict):
         raise InvalidInput(f"{folder / 'model.json'} does not describe a model.")
     refuse_code(spec.get("architecture"), folder / "model.json", trust_code=trust_code)
-    dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
-    model = build(spec, dtype=dtype)
+    name = spec.get("architecture")
+    if isinstance(name, str) and ":" in name:
+        dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
+        model = build(spec, dtype=dtype)
+    else:  # takes the tensors as they are, so that a file cannot ask for more memory than it fills
+        model = skeleton(name, {option: value for option, value in spec.items() if option != "architecture"})
     try:
-        model.load_state_dict(tensors)
+        model.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
         raise InvalidInput(
             f"The weights in {folder} do not fit its model.json: {str(error).splitlines()[-1].strip()}."

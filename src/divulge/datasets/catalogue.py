@@ -43,7 +43,7 @@ def load(
         return load_folder(path, test=test, seed=seed, size=size)
     if path.is_file():
         return load_file(path, target=target, test=test, seed=seed)
-    if path.suffix in READERS or "/" in str(name):
+    if path.suffix.lower() in READERS or "/" in str(name):
         raise MissingData(f"There is no file or folder {path.absolute()}.")
     raise InvalidInput(
         f"There is no data set {str(name)!r}; choose one of {', '.join(names())}, or give the path of a "

@@ -29,11 +29,11 @@ Column = NDArray[Any]  # of float64 numbers or of text
 
 def load_file(path: Path, *, target: str | None, test: float, seed: int) -> Dataset:
     """A table or arrays, by the file's ending."""
-    if path.suffix not in READERS:
+    if path.suffix.lower() not in READERS:
         raise InvalidInput(f"{path.name} is not a data file that divulge reads: {', '.join(sorted(READERS))}.")
     if path.stat().st_size == 0:
         raise InvalidInput(f"{path} is empty.")
-    read = READERS[path.suffix]
+    read = READERS[path.suffix.lower()]
     if read is None:
         return _from_arrays(path, test=test, seed=seed)
     return _from_columns(path, read(path), target=target, test=test, seed=seed)

@@ -19,9 +19,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import torch
 
 from divulge.models import MLP, save
+from divulge.oracles import open_inference
 from divulge.oracles.http_model import HttpOracle
 
 ROWS = 100_000
@@ -64,6 +66,23 @@ def measure(oracle: HttpOracle, rows: torch.Tensor, question: int, gradients: bo
     }
 
 
+def bare(oracle: HttpOracle, rows: torch.Tensor, question: int) -> dict[str, float]:
+    """The floor: httpx alone posts the same bytes and throws the answers away."""
+    bodies = [open_inference._request(batch.numpy(), oracle._about, ["value"]) for batch in rows.split(question)]
+    with httpx.Client(trust_env=False) as client:
+        start = time.perf_counter()
+        for body, headers in bodies:
+            client.post(f"{oracle.url}/infer", content=body, headers=headers).raise_for_status()
+        seconds = time.perf_counter() - start
+    return {
+        "rows": len(rows),
+        "seconds": seconds,
+        "rows_per_second": len(rows) / seconds,
+        "requests": len(bodies),
+        "share_outside_network": 0.0,
+    }
+
+
 def main() -> None:
     torch.set_num_threads(1)
     rows = torch.randn(ROWS, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -77,6 +96,8 @@ def main() -> None:
                     if not binary:
                         oracle._about = replace(oracle._about, binary=False)
                     results[name] = measure(oracle, rows if binary else rows[:JSON_ROWS], question, gradients)
+            with HttpOracle(url) as oracle:
+                results["httpx alone, the same bodies of 1,000 rows"] = bare(oracle, rows, 1_000)
     print(f"{'load':<45}{'rows/s':>10}{'requests':>10}{'outside network':>17}")
     for name, found in results.items():
         share = f"{found['share_outside_network']:.0%}"

@@ -276,6 +276,13 @@ def test_gradients_of_the_wrong_width_are_refused(scripted):
         oracle.gradient(rows(2))
 
 
+def test_where_labels_are_all_that_is_asked_no_row_is_spent_on_the_number_of_outputs(scripted):
+    url = scripted(v2_server({"name": "m"}, lambda request: [tensor("predict", "INT64", [3, 1]) | {"data": [4, 5, 6]}]))
+    with HttpOracle(url + "/v2/models/m", access="label", input_shape=(6,), label_output="predict") as oracle:
+        assert oracle.label(rows(3)).tolist() == [4, 5, 6]
+        assert (oracle.ledger.label, oracle.ledger.requests, oracle.output_dim) == (3, 1, 1)
+
+
 # -- KServe v1 --------------------------------------------------------------------------------------------------------
 
 

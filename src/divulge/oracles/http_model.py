@@ -197,8 +197,8 @@ class HttpOracle(Oracle):
                     f"The model announces {about.output_dim} outputs, and output_dim={output_dim} was given."
                 )
             about = replace(about, output_dim=output_dim)
-        elif about.labels_only and about.output_dim is None:
-            about = replace(about, output_dim=1)
+        elif about.output_dim is None and (about.labels_only or (access == "label" and about.label is not None)):
+            about = replace(about, output_dim=1)  # labels are all that will be asked
         announced = [TORCH_TYPES[name] for name in (about.input_datatype, about.output_datatype) if name in TORCH_TYPES]
         native = max(announced, key=lambda kind: torch.finfo(kind).eps)
         self._dtype = dtype if dtype is not None else native

@@ -1,0 +1,109 @@
+"""A server that others wrote: a scikit-learn model behind MLServer is asked as it comes, with nothing announced.
+
+MLServer needs an environment of its own. Where there is one with ``mlserver`` and ``mlserver-sklearn``, say so:
+
+    DIVULGE_MLSERVER=/path/to/env/bin/mlserver pytest tests/end_to_end/test_mlserver.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from divulge import errors
+from divulge.oracles.http_model import HttpOracle
+
+MLSERVER = os.environ.get("DIVULGE_MLSERVER", "")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not MLSERVER, reason="set DIVULGE_MLSERVER to the mlserver executable of an environment"),
+]
+
+FIT = """
+import json, sys
+import joblib
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+X, y = load_digits(return_X_y=True)
+model = LogisticRegression(max_iter=200).fit(X / 16, y)
+joblib.dump(model, "model.joblib")
+json.dump({"weights": model.coef_.tolist(), "bias": model.intercept_.tolist()}, sys.stdout)
+"""
+
+
+def free_ports(n: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mlserver")
+    python = Path(MLSERVER).with_name("python")  # a joblib file is read by the version that wrote it
+    fit = subprocess.run([python, "-c", FIT], cwd=folder, stdout=subprocess.PIPE, check=True)
+    settings = {"name": "digits", "implementation": "mlserver_sklearn.SKLearnModel"}
+    (folder / "model-settings.json").write_text(json.dumps(settings | {"parameters": {"uri": "./model.joblib"}}))
+    http, grpc, metrics = free_ports(3)
+    ports = {"http_port": http, "grpc_port": grpc, "metrics_port": metrics}
+    (folder / "settings.json").write_text(json.dumps({"host": "127.0.0.1", "parallel_workers": 0} | ports))
+    with (folder / "log.txt").open("w") as log:
+        server = subprocess.Popen([MLSERVER, "start", "."], cwd=folder, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{http}/v2/models/digits"
+    try:
+        deadline = time.monotonic() + 90
+        while True:
+            try:
+                httpx.get(f"{url}/ready", trust_env=False).raise_for_status()
+                break
+            except httpx.HTTPError:
+                assert time.monotonic() < deadline, (folder / "log.txt").read_text()[-2000:]
+                time.sleep(0.3)
+        yield url, {name: np.array(values) for name, values in json.loads(fit.stdout).items()}
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def test_probabilities_are_those_of_the_model(served, tmp_path):
+    url, model = served
+    X = load_digits().data / 16
+    expected = torch.softmax(torch.tensor(X @ model["weights"].T + model["bias"]), dim=1)
+    options = {"input_shape": (64,), "output": "predict_proba", "label_output": "predict"}
+    with HttpOracle(url, journal=tmp_path / "answers.db", **options) as oracle:
+        assert (oracle.output_dim, oracle.dtype, oracle.ledger.value) == (10, torch.float64, 1)
+        torch.testing.assert_close(oracle.value(X), expected, rtol=1e-9, atol=1e-12)
+        assert torch.equal(oracle.label(X), expected.argmax(dim=1))
+        assert oracle.ledger.snapshot().as_dict() == {
+            "value": 1798, "gradient": 0, "label": 1797, "total": 3595, "requests": 5,
+        }  # fmt: skip
+    with HttpOracle(url, journal=tmp_path / "answers.db", **options) as oracle:
+        oracle.value(X)
+        assert (oracle.ledger.value, oracle.ledger.requests) == (1798, 0)
+
+
+def test_labels_alone(served):
+    url, _ = served
+    with HttpOracle(url, access="label", input_shape=(64,), label_output="predict") as oracle:
+        assert (oracle.label(load_digits().data / 16).numpy() == load_digits().target).mean() > 0.95
+
+
+def test_what_mlserver_refuses_is_said(served):
+    url, _ = served
+    with pytest.raises(errors.ServerRefused, match="404"):
+        HttpOracle(url + "-not", input_shape=(64,))
+    with pytest.raises(errors.BadAnswer, match="label_output"):  # its predict output holds whole numbers
+        HttpOracle(url, input_shape=(64,))

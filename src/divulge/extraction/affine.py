@@ -106,11 +106,11 @@ class Quality:
     def tolerance(self, inputs: int) -> Tolerance:
         blur = self.step + 8 * self.noise
         jump = max(self.eps**0.6 * self.scale, 4 * blur * self.entries**0.5)
-        rounding = 4 * self.eps * (self.scale * inputs**0.5)
+        rounding = 8 * self.eps * (self.scale * inputs**0.5)
         closest = max(1e-9, 0.1 * self.eps**0.5)
         return Tolerance(
             jump=jump,
-            value=rounding + 4 * self.eps * self.level + blur * inputs**0.5,
+            value=rounding + 8 * self.eps * self.level + blur * inputs**0.5,
             drift=rounding + blur * inputs**0.5,
             closest=closest,
         )
@@ -129,7 +129,8 @@ def quality(oracle: Oracle, answers: Answers, repeat: tuple[Tensor, Tensor]) -> 
     scale = float(gradient.flatten(1).norm(dim=1).max())
     level = float(value.abs().max())
     again = max(float((value[0] - repeat[0]).abs().max()), float((gradient[0] - repeat[1]).abs().max()))
-    noise = again if again > 64 * oracle.eps * max(level, scale) else 0.0
+    own = float(torch.finfo(oracle.dtype).eps)
+    noise = again if again > 64 * own * max(level, scale) else 0.0
     step = 0.0 if noise or bool((value == value[0]).all()) else quantum(value.numpy())
     tiny = torch.finfo(torch.float64).tiny
     single = bool((value == value.float().double()).all()) and bool((gradient == gradient.float().double()).all())

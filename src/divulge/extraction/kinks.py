@@ -11,10 +11,14 @@ Many lines are searched at once, and every round is one batch of queries: one fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+ROUNDS = 120
+FLAT_STEPS = 8
+CALIBRATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,9 @@ class KinkSearch:
         self.left = torch.cat([self.left[keep], added_left])
         self.right = torch.cat([self.right[keep], added_right])
         self._set(*(torch.cat([old[keep], now]) for old, now in zip(self._state(), fresh, strict=True)))
+        self._calibrate()
 
-    def run(self, *, rounds: int = 200) -> bool:
+    def run(self, *, rounds: int = ROUNDS) -> bool:
         """Refine until nothing is open: every kink checked from both sides. True if that was reached."""
         for _ in range(rounds):
             chosen = self.open.nonzero().flatten()
@@ -123,6 +128,15 @@ class KinkSearch:
                 return True
             self.refine(chosen)
         return not bool(self.open.any())
+
+    def _calibrate(self) -> None:
+        """Where many intervals show a step in value but none in slope, values are noisier than was thought."""
+        for _ in range(CALIBRATIONS):
+            bent = self.size > self.tolerance.jump
+            if int((~self._empty & ~bent).sum()) <= FLAT_STEPS + int(bent.sum()) // 2:
+                return
+            self.tolerance = replace(self.tolerance, value=4 * self.tolerance.value, drift=4 * self.tolerance.drift)
+            self._measure_all()
 
     def cells(self) -> list[tuple[Tensor, Tensor]]:
         """For each line, from left to right: one sample index per cell (its most precise), and the kinks between."""

@@ -81,9 +81,7 @@ class Copy:
         old, new = self.neurons, other.neurons
         if not len(old) or not len(new):
             return Copy(slope, constant, old.and_also(new))
-        cosine = new.normal @ old.normal.T
-        nearest = cosine.abs().argmax(dim=1)
-        sign = torch.sign(cosine.gather(1, nearest[:, None])[:, 0])
+        nearest, sign = _nearest(new, old)
         apart = (new.normal - sign[:, None] * old.normal[nearest]).norm(dim=1)
         apart = apart + (new.offset - sign * old.offset[nearest]).abs()
         same = apart * new.weight.norm(dim=0) <= tolerance
@@ -100,6 +98,15 @@ class Copy:
     def model(self) -> ReluNetwork:
         neurons = self.neurons
         return ReluNetwork(neurons.normal, neurons.offset, neurons.weight, self.slope, self.constant).eval()
+
+
+def _nearest(new: Neurons, old: Neurons) -> tuple[Tensor, Tensor]:
+    """For each new neuron the old one whose hyperplane is nearest, and whether it faces the same way (1) or not (-1)."""
+    rows, others = (torch.cat([part.normal, part.offset[:, None]], dim=1) for part in (new, old))
+    inner = rows @ others.T
+    distance = others.square().sum(dim=1) - 2 * inner.abs()
+    nearest = distance.argmin(dim=1)
+    return nearest, torch.where(inner.gather(1, nearest[:, None])[:, 0] >= 0, 1.0, -1.0).to(rows)
 
 
 def from_jumps(gradient: Tensor, constant: Tensor, along: Tensor, smallest: float) -> tuple[Neurons, Tensor]:

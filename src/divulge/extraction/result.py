@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,7 +73,7 @@ class Extraction:
             "exact": self.exact,
             "reason": self.reason,
             "width": self.width,
-            "worst_error": self.worst_error,
+            "worst_error": self.worst_error if math.isfinite(self.worst_error) else None,
             "scale": self.scale,
             "verified_points": self.verified_points,
             "smallest_gap": self.smallest_gap,

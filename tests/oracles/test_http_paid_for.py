@@ -23,8 +23,8 @@ def numbered(n: int) -> torch.Tensor:
 
 def refuse_row_55(n, body):
     if 55.0 in json.loads(body)["inputs"][0]["data"]:
-        time.sleep(0.05)
         return reply({"error": "not that one"}, 400)
+    time.sleep(0.02)
     return "behave"
 
 

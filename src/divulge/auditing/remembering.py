@@ -1,0 +1,186 @@
+"""Can they get my training data out of it? By the holder of the weights, and by a client who first extracts a copy."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from divulge.auditing.copying import extract
+from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, severity_of
+from divulge.auditing.probe import Probe, TimeUp, deadline
+from divulge.auditing.target import KINDS, Target
+from divulge.errors import DivulgeError
+from divulge.oracles.base import Access, Spent
+from divulge.report.pictures import picture_grid
+
+SHOWN = 10
+MOST_FALSE = 0.01
+"""The share of unseen inputs that may match by chance at the threshold."""
+
+
+def _weights_obstacle(target: Target) -> str:
+    if not target.grants("weights") or target.model is None:
+        return f"the access granted ({target.access}) does not include the weights."
+    if target.kind in ("linear", "smooth"):
+        return f"it is {KINDS[target.kind]}; reconstruction by the KKT conditions is for ReLU networks."
+    return ""
+
+
+def _run_weights(target: Target, seconds: float) -> Finding:
+    assert target.model is not None
+    started = time.perf_counter()
+    found = _reconstruct(target.model, target, seconds)
+    judged = _judge(target, found)
+    return _finding(
+        target, judged, found, name="data-from-weights", adversary="holder of the weights", ledger=Spent(),
+        seconds=time.perf_counter() - started, command=f"divulge reconstruct {target.address} --seed {target.seed}",
+        way="Whoever holds the weights", notes=tuple(getattr(found, "notes", ())),
+    )  # fmt: skip
+
+
+def _chain_obstacle(target: Target) -> str:
+    if not target.grants("value"):
+        return f"the access granted ({target.access}) does not include values."
+    if target.output_dim != 1:
+        return "the chain from answers to training data is for models with one output."
+    if target.kind not in ("one hidden ReLU layer", "piecewise linear") or (
+        target.kind == "piecewise linear" and target.model is not None
+    ):
+        return f"it is {KINDS[target.kind]}; the chain needs one hidden ReLU layer, which can be extracted exactly."
+    return ""
+
+
+def _run_chain(target: Target, seconds: float) -> Finding:
+    from divulge.reconstruction import balance
+
+    started = time.perf_counter()
+    access: Access = "value"
+    adversary: Adversary = "prediction client"
+    oracle = target.oracle(access)
+    with deadline(seconds):
+        copy = extract(oracle, access, target.seed)
+        model = balance.from_extraction(copy)
+    left = seconds - (time.perf_counter() - started)
+    if left <= 0:
+        raise TimeUp("The extraction took all the time; there was none left to reconstruct from the copy.")
+    held = target.model is not None
+    found = _reconstruct(model, target, left / 2 if held else left)
+    judged = _judge(target, found)
+    notes = [f"The copy was {'exact' if copy.exact else 'not exact: ' + copy.reason}."]
+    if held and target.model is not None:
+        notes.append(_beside_true_weights(target, left / 2))
+    return _finding(
+        target, judged, found, name="chain-to-training-data", adversary=adversary, ledger=copy.ledger,
+        seconds=time.perf_counter() - started, way="A client of the prediction endpoint",
+        command=f"divulge audit {target.address} --access value --data TRAINING_DATA --seed {target.seed}",
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _beside_true_weights(target: Target, seconds: float) -> str:
+    assert target.model is not None
+    try:
+        judged = _judge(target, _reconstruct(target.model, target, seconds))
+    except DivulgeError as error:
+        return f"The same from the true weights did not finish: {error}"
+    return f"The same from the true weights: {judged['matched']} records matched."
+
+
+def _reconstruct(model: nn.Module, target: Target, seconds: float) -> Any:
+    from divulge import reconstruction
+
+    with deadline(seconds):
+        return reconstruction.from_weights(model, seed=target.seed)
+
+
+def _judge(target: Target, found: Any) -> dict[str, Any]:
+    """How many training records the samples match at a threshold that unseen inputs do not reach."""
+    if target.inputs is None:
+        return {"matched": None, "samples": len(found.samples)}
+    match = found.match(target.inputs, unseen=target.unseen)
+    threshold = match.threshold(MOST_FALSE)
+    hits = match.correlation > threshold
+    return {
+        "match": match,
+        "matched": int(hits.sum()),
+        "threshold": float(threshold),
+        "samples": len(found.samples),
+        "best": float(match.correlation.max()),
+        "control": None if match.control is None else float((match.control.correlation > threshold).double().mean()),
+    }
+
+
+def _finding(
+    target: Target, judged: dict[str, Any], found: Any, *, name: str, adversary: Adversary, ledger: Spent,
+    seconds: float, command: str, way: str, notes: tuple[str, ...],
+) -> Finding:  # fmt: skip
+    matched, total = judged["matched"], 0 if target.inputs is None else len(target.inputs)
+    if matched is None:
+        outcome: Outcome = "partly" if judged["samples"] else "failed"
+        title = f"{judged['samples']} candidate training records, not compared with any data"
+        certainty = "No training data was given to compare with, so nothing is claimed."
+        outcome = "failed"
+    else:
+        outcome = "failed" if matched == 0 else "succeeded" if matched >= max(2, total // 10) else "partly"
+        if target.unseen is None and outcome == "succeeded":
+            outcome = "partly"
+        title = f"{matched} of {total} training records came back"
+        control = judged["control"]
+        certainty = (
+            f"A record counts above a correlation of {judged['threshold']:.2f}; {control:.1%} of inputs the model never "
+            "saw reach that."
+            if control is not None
+            else "No unseen inputs were given as a control, so likeness by chance is not ruled out."
+        )
+    measures = {key: judged[key] for key in ("matched", "samples", "threshold", "best", "control") if key in judged}
+    return Finding(
+        name=name,
+        question="training-data",
+        adversary=adversary,
+        title=title,
+        outcome=outcome,
+        severity=severity_of("training-data", adversary, outcome),
+        meaning=f"{way} can compute inputs that the model was trained on."
+        if outcome != "failed"
+        else "The attack ran and returned nothing that can be told from inputs the model never saw.",
+        certainty=certainty,
+        measures={**measures, "residual": float(found.residual)},
+        ledger=ledger,
+        seconds=seconds,
+        seed=target.seed,
+        remedies=(
+            "Train on more records, or stop earlier: the attack needs a network that fits its data perfectly.",
+            "Train with differential privacy; the section on protection says how much noise is enough.",
+        )
+        if outcome != "failed"
+        else (),
+        command=command,
+        pictures=_pictures(target, judged, found),
+        notes=notes,
+    )
+
+
+def _pictures(target: Target, judged: dict[str, Any], found: Any) -> tuple[Picture, ...]:
+    match = judged.get("match")
+    if target.shape is None or match is None or target.inputs is None or len(found.samples) == 0:
+        return ()
+    shift = target.mean if target.mean is not None else torch.zeros(target.input_dim, dtype=torch.float64)
+    order = match.correlation.argsort(descending=True)[:SHOWN]
+    chosen: Tensor = torch.as_tensor(match.pairs)[order]
+    rows = [
+        ("training", target.inputs[order] + shift),
+        ("rebuilt", found.samples[chosen].to(torch.float64) + shift),
+    ]
+    captions = [[""] * len(order), [f"{float(match.correlation[i]):.2f}" for i in order]]
+    png = picture_grid(rows, target.shape, captions=captions)
+    words = f"{len(order)} training inputs above the reconstruction closest to each"
+    return (Picture(png, words, "Training inputs, and what came out of the weights, with their correlation."),)
+
+
+PROBES = (
+    Probe("data-from-weights", "Training data from the weights", _weights_obstacle, _run_weights, share=4.0),
+    Probe("chain-to-training-data", "From predictions to training data", _chain_obstacle, _run_chain, share=5.0),
+)

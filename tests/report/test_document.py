@@ -1,0 +1,178 @@
+"""The report: valid JSON, a self-contained page, hostile text that stays text, and what changed between two."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from divulge.auditing.finding import SEVERITIES, Finding, Picture, Skipped, Table, severity_of
+from divulge.errors import InvalidInput
+from divulge.oracles.base import Spent
+from divulge.report import Report, compare, schema
+from divulge.report.document import duration, number
+from divulge.report.pictures import as_picture, curve, picture_grid
+
+HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>|`**[a](javascript:b)"
+
+
+def finding(name: str = "copy-from-values", severity: str = "high", text: str = "plain", **more: object) -> Finding:
+    grid = picture_grid([("a", np.random.default_rng(0).random((3, 64)))], (1, 8, 8))
+    options = {
+        "name": name,
+        "question": "copy",
+        "adversary": "prediction client",
+        "title": text,
+        "outcome": "succeeded",
+        "severity": severity,
+        "meaning": text,
+        "certainty": text,
+        "measures": {"worst_difference": 1e-12, text: text, "odd": float("nan"), "exact": True},
+        "ledger": Spent(value=2100),
+        "seconds": 1.5,
+        "remedies": (text,),
+        "command": f"divulge extract {text}",
+        "pictures": (Picture(grid, text, text),),
+        "tables": (Table(text, (text, "b"), ((text, 1),)),),
+        "notes": (text,),
+    }
+    return Finding(**{**options, **more})  # type: ignore[arg-type]
+
+
+def report(*findings: Finding, text: str = "plain", **more: object) -> Report:
+    options: dict[str, object] = {
+        "target": {"name": text, "kind": text, "inputs": 64},
+        "findings": list(findings),
+        "skipped": [Skipped("x", text, text)],
+        "seconds": 12.0,
+        "seed": 3,
+        "price": 1.5,
+        "versions": {"divulge": "0.1.0"},
+    }
+    return Report(**{**options, **more})  # type: ignore[arg-type]
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def tags_of(page: str) -> list[tuple[str, dict[str, str | None]]]:
+    parser = Tags()
+    parser.feed(page)
+    return parser.found
+
+
+def test_the_json_follows_the_published_schema(tmp_path: Path) -> None:
+    path = report(finding(), finding("other", "none")).save(tmp_path / "report.json")
+    document = json.loads(path.read_text())
+    jsonschema.validate(document, schema())
+    assert document["severity"] == "high"
+    assert document["findings"][0]["price"] == pytest.approx(3.15)
+    assert document["findings"][0]["measures"]["odd"] is None  # JSON has no NaN
+
+
+def test_the_page_asks_nothing_of_the_network_and_runs_nothing() -> None:
+    page = report(finding()).html()
+    for tag, attributes in tags_of(page):
+        assert tag not in ("script", "iframe", "object", "embed", "link")
+        for name in ("src", "href"):
+            value = attributes.get(name) or "#"
+            assert value.startswith(("data:image/png", "#")), value
+    assert "url(" not in page
+    assert "@import" not in page
+    assert len(page) < 5_000_000
+
+
+def test_hostile_names_stay_text() -> None:
+    page = report(finding(text=HOSTILE), text=HOSTILE).html()
+    assert "script" not in {tag for tag, _ in tags_of(page)}
+    assert not any(name.startswith("on") for _, attributes in tags_of(page) for name in attributes)
+    assert "&lt;script&gt;" in page
+    markdown = report(finding(text=HOSTILE), text=HOSTILE).markdown()
+    assert "<script>" not in markdown
+    assert not re.search(r"(?<!\\)\]\(javascript", markdown)
+    rows = [line for line in markdown.splitlines() if line.startswith("| high")]
+    assert len(re.findall(r"(?<!\\)\|", rows[0])) == 6  # five columns, whatever the name says
+
+
+def test_every_picture_has_words_and_every_section_a_heading() -> None:
+    tags = tags_of(report(finding()).html())
+    pictures = [attributes for tag, attributes in tags if tag == "img"]
+    assert pictures
+    assert all(attributes.get("alt") for attributes in pictures)
+    assert next(tag for tag, _ in tags if re.fullmatch(r"h\d", tag)) == "h1"
+    assert dict(tags)["html"]["lang"] == "en"
+
+
+def test_a_report_with_nothing_to_show_says_so() -> None:
+    empty = report(finished=False)
+    assert empty.severity == "none"
+    assert "no proof" in empty.html()
+    assert "stopped early" in empty.html()
+    assert not empty.reaches("low")
+    assert report(finding(severity="critical")).reaches("high")
+
+
+def test_the_ending_of_the_name_decides_the_form(tmp_path: Path) -> None:
+    assert report(finding()).save(tmp_path / "deep" / "r.md").read_text().startswith("# What")
+    with pytest.raises(InvalidInput, match=r"\.html, \.json or \.md"):
+        report().save(tmp_path / "r.docx")
+
+
+def test_changes_between_two_reports_are_found_worst_first(tmp_path: Path) -> None:
+    old = report(finding("a", "low"), finding("b", "high"), finding("gone", "low"), finding("same", "low"))
+    new = report(
+        finding("a", "critical", measures={"worst_difference": 1.0}),
+        finding("b", "none"),
+        finding("same", "low"),
+        finding("new", "medium"),
+    )
+    changes = compare(old.save(tmp_path / "1" / "report.json").parent, new.save(tmp_path / "2.json"))
+    assert {c.name: c.verdict for c in changes} == {
+        "a": "worse", "new": "new", "gone": "gone", "b": "better", "same": "same",
+    }  # fmt: skip
+    assert changes[0].measures["worst_difference"] == (1e-12, 1.0)
+    (tmp_path / "bad.json").write_text("[]")
+    for path in (tmp_path / "bad.json", tmp_path / "missing.json"):
+        with pytest.raises(InvalidInput):
+            compare(path, path)
+
+
+def test_severity_follows_the_written_rule() -> None:
+    assert severity_of("training-data", "prediction client", "succeeded") == "critical"
+    assert severity_of("training-data", "holder of the weights", "succeeded") == "high"
+    assert severity_of("informed", "insider", "partly") == "medium"
+    assert severity_of("training-data", "label client", "partly") == "high"
+    assert severity_of("copy", "explanation client", "succeeded") == "high"
+    assert severity_of("copy", "prediction client", "partly") == "medium"
+    assert severity_of("span", "label client", "succeeded") == "medium"
+    assert severity_of("span", "label client", "partly") == "low"
+    assert severity_of("copy", "prediction client", "failed") == "none"
+    assert severity_of("protection", None, "succeeded") == "none"
+    assert list(SEVERITIES) == ["none", "low", "medium", "high", "critical"]
+
+
+def test_numbers_are_written_for_people() -> None:
+    assert [number(v) for v in (None, True, 12345, 0.5, 1e-9, 0.0, "x")] == [
+        "–", "yes", "12,345", "0.5", "1.00e-09", "0", "x",
+    ]  # fmt: skip
+    assert [duration(v) for v in (0.2, 42, 300)] == ["under a second", "42 s", "5.0 min"]
+
+
+def test_pictures_are_png_and_colours_survive() -> None:
+    assert as_picture(np.arange(12.0), (3, 2, 2)).shape == (2, 2, 3)
+    assert as_picture(np.ones(4), (1, 2, 2)).max() == 0  # nothing to stretch
+    rows = [("long row", np.zeros((4, 12))), ("short", np.ones((2, 12)))]
+    png = picture_grid(rows, (3, 2, 2), captions=[["a"] * 4, ["b"] * 2])
+    line = curve([("a", [1, 10], [1, 2]), ("b", [1, 10], [2, 3])], x_label="x", y_label="y", log_x=True, log_y=True)
+    assert png[:4] == line[:4] == b"\x89PNG"

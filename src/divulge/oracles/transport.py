@@ -264,9 +264,10 @@ _jitter = random.SystemRandom()  # timing only: no answer depends on it
 
 
 def _error_text(body: bytes) -> str:
-    """What the server says went wrong: the protocols' ``{"error": ...}``, or the start of whatever it sent."""
+    """What the server says went wrong: the protocols' own field for it, or the start of whatever it sent."""
     try:
-        return str(json.loads(body)["error"]).rstrip(".")
+        content = json.loads(body)
+        return str(content["error"] if "error" in content else content["message"]).rstrip(".")
     except (ValueError, KeyError, TypeError, RecursionError):
         return body[:1000].decode("utf-8", "replace")
 

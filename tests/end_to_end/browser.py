@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
+FLAGS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -25,7 +25,7 @@ FLAGS = [
     "--disable-sync",
     "--remote-debugging-port=0",
     "--remote-allow-origins=*",
-]
+)
 
 
 class Page:

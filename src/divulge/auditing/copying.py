@@ -15,6 +15,8 @@ from divulge.oracles.base import Access, Oracle
 
 MEASURED_GUARDS = ("round:6", "round:3", "noise:0.001")
 FRESH_POINTS = 1000
+USELESS = 0.1
+"""A copy whose worst error is this part of the output's spread is no longer the model."""
 
 
 def extract(oracle: Oracle, access: Access, seed: int) -> Any:
@@ -126,17 +128,15 @@ def _behind_guards(target: Target, access: Access, seconds: float) -> Table | No
 
 def _remedies(guards: Table | None, access: Access) -> tuple[str, ...]:
     lines = []
-    if guards is not None:
-        stopped = [row for row in guards.rows if row[1] != "yes"]
-        for row in stopped:
-            left = (
-                f"the copy is then off by {row[2]:.2g} of the output's spread"
-                if row[2] is not None
-                else "no copy came out"
+    for text, _, error, _ in guards.rows if guards is not None else ():
+        if error is None:
+            lines.append(f"Guard {text} stops it: no copy came out (measured here).")
+        elif error >= USELESS:
+            lines.append(
+                f"Guard {text} stops it: the copy is off by {error:.2g} of the output's spread (measured here)."
             )
-            lines.append(f"Guard {row[0]}: {left} (measured here).")
-        if not stopped:
-            lines.append("None of the guards measured here stops it.")
+        else:
+            lines.append(f"Guard {text} does not: the copy is off by only {error:.2g} of the output's spread.")
     lines.append(
         "Answer labels only; the attack needs numbers."
         if access == "value"

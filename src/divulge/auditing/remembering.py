@@ -130,8 +130,8 @@ def _finding(
         title = f"{matched} of {total} training records came back"
         control = judged["control"]
         certainty = (
-            f"A record counts above a correlation of {judged['threshold']:.2f}; {control:.1%} of inputs the model never "
-            "saw reach that."
+            f"A record counts above a correlation of {judged['threshold']:.2f}; {control:.1%} of inputs the model "
+            "never saw reach that."
             if control is not None
             else "No unseen inputs were given as a control, so likeness by chance is not ruled out."
         )

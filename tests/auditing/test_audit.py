@@ -1,0 +1,200 @@
+"""The audit: picks what fits, says why the rest does not, keeps to its time, survives stops, and judges honestly."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import divulge
+from divulge import datasets, progress
+from divulge.auditing import probe as probing
+from divulge.auditing import run as running
+from divulge.auditing.finding import Finding
+from divulge.auditing.target import kind_by_asking, kind_of_module
+from divulge.errors import AttackFailed, DivulgeError, InvalidInput, WrongShape
+from divulge.report import schema
+
+
+def relu_network(d: int = 8, h: int = 4, seed: int = 0) -> nn.Module:
+    return divulge.Recipe(widths=[d, h, 1], loss="logistic", precision="float64", seed=seed).initial_model()
+
+
+def names(report: Any) -> dict[str, str]:
+    return {finding.name: finding.outcome for finding in report.findings}
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *probes: probing.Probe) -> None:
+    monkeypatch.setattr(running, "probes", lambda: list(probes))
+
+
+def made_up(name: str, run: Any = None, share: float = 1.0) -> probing.Probe:
+    def default(target: Any, seconds: float) -> Finding:
+        return Finding(name, "copy", "prediction client", name, "succeeded", "high", "m", "c")
+
+    return probing.Probe(name, name, lambda target: "", run or default, share)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_relu_network_is_copied_by_both_clients_and_its_span_is_found(seed: int) -> None:
+    report = divulge.audit(relu_network(seed=seed), access="gradient", time=60, seed=seed, price=2.0)
+    assert names(report)["copy-from-values"] == "succeeded"
+    assert names(report)["copy-from-gradients"] == "succeeded"
+    assert names(report)["span-from-gradients"] == "succeeded"
+    copied = next(f for f in report.findings if f.name == "copy-from-values")
+    assert copied.measures["worst_difference"] < 1e-8
+    assert copied.ledger.value > 0
+    assert copied.tables[0].rows[0][0] == "round:6"
+    assert report.money(copied) == pytest.approx(2.0 * copied.ledger.total / 1000, abs=1e-3)
+    assert {"data-from-weights", "informed-linear", "protection-needed"} <= {s.name for s in report.skipped}
+    jsonschema.validate(json.loads(report.json()), schema())
+
+
+def test_a_table_gives_up_its_records_one_by_one() -> None:
+    from sklearn.linear_model import Ridge
+
+    table = datasets.load("diabetes")
+    model = Ridge(alpha=0.1).fit(table.train.X.double().numpy(), table.train.y.double().numpy())
+    report = divulge.audit(model, training_data=table, time=60)
+    rebuilt = next(f for f in report.findings if f.name == "informed-linear")
+    assert rebuilt.outcome == "succeeded"
+    assert rebuilt.severity == "high"
+    assert rebuilt.measures["median_error_mse"] < 1e-12
+    assert [row[0] for row in rebuilt.tables[1].rows] == list(table.columns)
+    assert "protection-needed" in names(report)
+    assert "informed-linear" in report.html()
+
+
+def test_a_record_is_not_claimed_when_the_model_does_not_hold_it() -> None:
+    from sklearn.linear_model import Ridge
+
+    table = datasets.load("diabetes")
+    rng = np.random.default_rng(0)
+    model = Ridge(alpha=0.1).fit(rng.random((300, 10)), rng.random(300))  # trained on something else
+    report = divulge.audit(model, training_data=table, time=60)
+    assert names(report).get("informed-linear", "failed") == "failed"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_smooth_network_is_recognised_from_outside_and_listened_to(seed: int) -> None:
+    model = divulge.Recipe(widths=[6, 3, 1], activation="tanh", loss="logistic", precision="float64", seed=seed)
+    report = divulge.audit(model.initial_model(), access="label", time=60, seed=seed)
+    assert names(report) == {"span-from-labels": "succeeded"}
+    assert kind_by_asking(divulge.oracle(model.initial_model(), access="value")) == "smooth"
+
+
+def test_kinds_are_told_apart_from_inside_and_outside() -> None:
+    linear = nn.Linear(5, 2).double()
+    deep = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)).double()
+    assert kind_of_module(linear) == kind_by_asking(divulge.oracle(linear)) == "linear"
+    assert kind_of_module(nn.Sequential(linear, nn.Linear(2, 1).double())) == "linear"
+    assert kind_of_module(deep) == kind_by_asking(divulge.oracle(deep)) == "piecewise linear"
+    assert kind_of_module(relu_network()) == "one hidden ReLU layer"
+    assert kind_by_asking(divulge.oracle(relu_network().float())) == "piecewise linear"
+    assert kind_of_module(nn.Sequential(nn.Linear(2, 2), nn.Sigmoid())) == "smooth"
+
+
+def test_where_nothing_fits_there_is_a_page_that_says_so() -> None:
+    report = divulge.audit(relu_network(), access="label", guard="label", time=10)
+    assert "span-from-labels" in {s.name for s in report.skipped} | set(names(report))
+    quiet = divulge.audit(nn.Sequential(nn.Linear(3, 1), nn.ReLU(), nn.Linear(1, 1)), access="label", time=5)
+    assert quiet.severity in ("none", "low", "medium")
+    assert "What was not tried" in quiet.html()
+
+
+def test_a_stopped_audit_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def counting(name: str, stop: bool = False) -> probing.Probe:
+        def run(target: Any, seconds: float) -> Finding:
+            ran.append(name)
+            if stop:
+                raise KeyboardInterrupt
+            return made_up(name).run(target, seconds)
+
+        return made_up(name, run)
+
+    only(monkeypatch, counting("one"), counting("two", stop=True), counting("three"))
+    first = divulge.audit(relu_network(), time=30, out=tmp_path)
+    assert not first.finished
+    assert names(first) == {"one": "succeeded"}
+    assert {s.name for s in first.skipped} == {"two", "three"}
+    only(monkeypatch, counting("one"), counting("two"), counting("three"))
+    second = divulge.audit(relu_network(), time=30, out=tmp_path)
+    assert second.finished
+    assert ran == ["one", "two", "two", "three"]
+    with pytest.raises(InvalidInput, match="another audit"):
+        divulge.audit(relu_network(d=9), time=30, out=tmp_path)
+
+
+def test_a_finding_survives_the_disk_with_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from divulge.auditing.finding import Picture, Table
+    from divulge.oracles.base import Spent
+
+    rich = Finding(
+        "rich", "copy", "prediction client", "t", "succeeded", "high", "m", "c", {"a": 1.5}, Spent(1, 2, 3, 4), 1.0, 2,
+        ("r",), "cmd", (Picture(b"png", "alt", "cap", wide=False),), (Table("t", ("a",), ((1,),)),), ("n",),
+    )  # fmt: skip
+    only(monkeypatch, made_up("rich", lambda target, seconds: rich))
+    divulge.audit(relu_network(), time=10, out=tmp_path)
+    only(monkeypatch, made_up("rich", lambda target, seconds: pytest.fail("ran again")))
+    assert divulge.audit(relu_network(), time=10, out=tmp_path).findings == [rich]
+
+
+def test_an_attack_that_dies_does_not_end_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(target: Any, seconds: float) -> Finding:
+        raise AttackFailed("the target went away")
+
+    only(monkeypatch, made_up("dies", dies), made_up("lives"))
+    report = divulge.audit(relu_network(), time=10)
+    assert names(report) == {"lives": "succeeded"}
+    assert "went away" in report.skipped[0].reason
+
+
+def test_an_attack_is_stopped_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(target: Any, seconds: float) -> Finding:
+        with probing.deadline(seconds):
+            while True:
+                time.sleep(0.01)
+                progress.report("going on")
+
+    heard: list[str] = []
+    only(monkeypatch, made_up("endless", endless), made_up("next"))
+    started = time.perf_counter()
+    with progress.listening(lambda step: heard.append(step.stage)):
+        report = divulge.audit(relu_network(), time=4)
+    assert time.perf_counter() - started < 8
+    assert names(report) == {"next": "succeeded"}
+    assert "seconds" in report.skipped[0].reason
+    assert {"audit", "going on"} <= set(heard)
+    late = divulge.audit(relu_network(), time=0.5)
+    assert late.findings == []
+    assert "time was used up" in late.skipped[0].reason
+
+
+def test_what_does_not_belong_together_is_said() -> None:
+    model = relu_network()
+    for arguments, kind, sentence in [
+        ({"training_data": (torch.zeros(5, 3), torch.zeros(5))}, WrongShape, "do not fit"),
+        ({"training_data": (torch.zeros(5, 8), torch.zeros(4))}, InvalidInput, "5 rows and 4 labels"),
+        ({"training_data": (torch.full((5, 8), torch.nan), torch.zeros(5))}, InvalidInput, "NaN"),
+        ({"time": 0}, InvalidInput, "time"),
+        ({"price": -1}, InvalidInput, "price"),
+        ({"access": "everything"}, DivulgeError, "everything"),
+        ({"access": "weights", "guard": "round:3"}, InvalidInput, "guard"),
+    ]:
+        with pytest.raises(kind, match=sentence):
+            divulge.audit(model, **arguments)  # type: ignore[arg-type]
+
+
+def test_guards_are_part_of_the_target() -> None:
+    report = divulge.audit(relu_network(), guard="round:2", time=20)
+    assert report.target["guards"] == "round:2"
+    assert names(report).get("copy-from-values", "failed") != "succeeded"

@@ -1,0 +1,130 @@
+"""divulge audit, compare, bound and reproduce as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from divulge.cli import app
+from divulge.cli.common import seconds_of
+from divulge.errors import InvalidInput
+
+runner = CliRunner()
+
+
+def run(*arguments: str) -> Any:
+    return runner.invoke(app, list(arguments))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    made = run(
+        "train", "--data", "iris", "--positive", "setosa", "--widths", "4,3,1", "--epochs", "30", "--batch-size", "0",
+        "--precision", "float64", "--out", str(folder), "--quiet",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.stderr
+    return folder
+
+
+def test_one_command_makes_a_report_and_fails_a_build_on_what_it_finds(trained: Path, tmp_path: Path) -> None:
+    done = run(
+        "audit", str(trained), "--access", "gradient", "--time", "40s", "--out", str(tmp_path), "--format", "markdown",
+        "--price", "1.5", "--fail-on", "high", "--json",
+    )  # fmt: skip
+    assert done.exit_code == 5, done.stderr
+    told = json.loads(done.stdout)
+    assert told["severity"] == "high"
+    assert {Path(p).name for p in told["files"]} == {"report.html", "report.json", "report.md"}
+    assert told["target"]["training_records"] > 0  # data.json was found beside the weights
+    again = run("audit", str(trained), "--access", "gradient", "--time", "40s", "--resume", str(tmp_path))
+    assert again.exit_code == 0
+    assert "HIGH" in again.stdout
+    assert str(tmp_path / "report.html") in again.stdout
+    same = run("compare", str(tmp_path), str(tmp_path / "report.json"))
+    assert same.exit_code == 0
+    assert "same" in same.stdout
+
+
+def test_compare_exits_5_when_something_got_worse(trained: Path, tmp_path: Path) -> None:
+    base = {"title": "t", "measures": {"a": 1}}
+    for name, severity in (("old", "low"), ("new", "high")):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"findings": [{"name": "x", "severity": severity, **base}]}))
+    worse = run("compare", str(tmp_path / "old.json"), str(tmp_path / "new.json"), "--json")
+    assert worse.exit_code == 5
+    assert json.loads(worse.stdout)["changes"][0]["verdict"] == "worse"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--fail-on", "terrible"], "--fail-on takes"),
+        (["--format", "docx"], "docx"),
+        (["--time", "soon"], "90s, 5m or 1h"),
+        (["--data", "nowhere.csv"], "nowhere.csv"),
+        (["--recipe", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_bad_options_get_one_sentence(trained: Path, tmp_path: Path, arguments: list[str], sentence: str) -> None:
+    done = run("audit", str(trained), "--out", str(tmp_path), *arguments)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_bound_recommends_noise_and_reads_epsilon(tmp_path: Path) -> None:
+    done = run("bound", "--data", "digits", "--eta", "0.01", "--gamma", "0.05", "--json", "--out", str(tmp_path))
+    told = json.loads(done.stdout)
+    tight, loose, pure = told["bounds"]
+    assert 0 < tight["noise_multiplier"] < loose["noise_multiplier"]
+    assert tight["epsilon"] > loose["epsilon"] > pure["epsilon"] > 0
+    assert Path(told["plot"]).stat().st_size > 5000
+    at = json.loads(run("bound", "--kappa", "0.001", "--epsilon", "8", "--json").stdout)["bounds"]
+    assert at[0]["gamma"] < at[1]["gamma"] < 1
+    sampled = run("bound", "--kappa", "0.001", "--epsilon", "4", "--steps", "20", "--sampling-rate", "0.1")
+    assert "privacy-loss distribution" in sampled.stdout
+    wanted = run("bound", "--kappa", "0.001", "--gamma", "0.1", "--steps", "20", "--sampling-rate", "0.1")
+    assert "noise multiplier" in wanted.stdout
+
+
+def test_priors_in_closed_form_do_not_underflow() -> None:
+    done = run("bound", "--prior", "gaussian:3072:0.3", "--eta", "2")
+    assert done.exit_code == 0
+    assert "10^-" in done.stdout
+    assert run("bound", "--prior", "uniform:10", "--eta", "0.5").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--kappa", "2"],
+        ["--kappa", "0.1", "--prior", "uniform:3"],
+        ["--prior", "uniform:3"],
+        ["--prior", "cauchy:3", "--eta", "0.1"],
+        ["--prior", "uniform:x", "--eta", "0.1"],
+        ["--data", "digits", "--eta", "9"],
+        ["--kappa", "0.1", "--gamma", "0.05"],
+    ],
+)
+def test_bound_says_what_it_needs(arguments: list[str]) -> None:
+    done = run("bound", *arguments)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("divulge: ")
+
+
+def test_reproduce_names_what_there_is() -> None:
+    done = run("reproduce", "nothing")
+    assert done.exit_code == 2
+    assert "span" in done.stderr
+
+
+def test_the_version_and_times_as_people_write_them() -> None:
+    assert run("--version").stdout.strip() == "0.1.0"
+    assert [seconds_of(text) for text in ("90", "90s", "5m", "1.5h")] == [90, 90, 300, 5400]
+    with pytest.raises(InvalidInput):
+        seconds_of("0")

@@ -1,0 +1,32 @@
+"""``import divulge`` and ``divulge --help`` stay quick: they load nothing heavy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "numpy", "scipy", "sklearn", "skimage", "matplotlib", "pandas", "onnx", "onnxruntime", "opacus",
+         "dp_accounting", "dask", "distributed", "optuna", "httpx", "starlette", "uvicorn", "captum", "jinja2"}  # fmt: skip
+
+
+@pytest.mark.parametrize("statement", ["import divulge", "import divulge.cli"])
+def test_a_bare_import_loads_no_heavy_module(statement: str) -> None:
+    script = f"import sys; {statement}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert not loaded & HEAVY
+
+
+def test_every_public_name_can_be_reached() -> None:
+    import divulge
+
+    for name in divulge.__all__:
+        assert getattr(divulge, name) is not None
+    assert callable(divulge.audit)
+    assert callable(divulge.oracle)
+    with pytest.raises(AttributeError):
+        divulge.nothing  # noqa: B018
+    assert "audit" in dir(divulge)

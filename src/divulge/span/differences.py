@@ -19,7 +19,7 @@ from torch import Tensor
 Scheme = Literal["forward", "central"]
 Ask = Callable[[Tensor], Tensor]
 
-_POINTS = 3  # where the step is calibrated; the median forgives one that sits on a kink
+_POINTS = 4  # where the step is calibrated
 _GOOD = 1e-9  # relative error of a derivative that is good enough: the smallest such step straddles the fewest kinks
 
 
@@ -30,6 +30,8 @@ class Stencil:
     scheme: Scheme
     step: float
     error: float
+    relative_error: float = 0.0
+    """The same over the size of a typical derivative, where that was measured."""
 
     def rows_per_gradient(self, dim: int) -> int:
         return 2 + dim if self.scheme == "forward" else 2 * (dim + 1)
@@ -55,7 +57,7 @@ def calibrate(ask: Ask, dim: int, *, eps: float, scale: float, generator: torch.
     points, first, second = (torch.randn(_POINTS, dim, generator=generator, dtype=torch.float64) for _ in range(3))
     first, second = first / first.norm(dim=1, keepdim=True), second / second.norm(dim=1, keepdim=True)
     third = (first + second) / math.sqrt(2)
-    steps = [scale * 10.0**power for power in range(math.ceil(math.log10(eps) / 2), 0)]
+    steps = [scale * 10.0**power for power in range(math.ceil(math.log10(eps) / 2), 1)]
     moves = torch.stack([sign * step * q for step in steps for q in (first, second, third) for sign in (1.0, -1.0)])
     answers = ask(torch.cat([scale * points[None], scale * points + moves]).reshape(-1, dim)).to(torch.float64)
     answers = answers.reshape(1 + len(moves), _POINTS, -1)
@@ -69,10 +71,10 @@ def calibrate(ask: Ask, dim: int, *, eps: float, scale: float, generator: torch.
         }
         for scheme, slope in slopes.items():
             miss = (slope[0] + slope[1]) / math.sqrt(2) - slope[2]
-            error = float(miss.square().mean(dim=1).sqrt().median()) / math.sqrt(2)
-            error = max(error, eps * float(centre.abs().max()) / step)
-            good = error <= _GOOD * float(slope.square().mean().sqrt())
-            candidates.append((good, Stencil(scheme, step, error)))
+            missed = float(miss.square().mean().sqrt()) / math.sqrt(2)
+            error = max(missed, eps * float(centre.abs().max()) / step)
+            relative = missed / max(float(slope.square().mean().sqrt()), torch.finfo(torch.float64).tiny)
+            candidates.append((relative <= _GOOD, Stencil(scheme, step, error, relative)))
     for scheme in ("forward", "central"):
         for good, stencil in candidates:
             if good and stencil.scheme == scheme:
@@ -82,7 +84,7 @@ def calibrate(ask: Ask, dim: int, *, eps: float, scale: float, generator: torch.
 
 def narrower(stencil: Stencil) -> Stencil:
     """A fifth of the step, for kinks closer by than the calibration could see; rounding then weighs five times more."""
-    return Stencil(stencil.scheme, stencil.step / 5, stencil.error * 5)
+    return Stencil(stencil.scheme, stencil.step / 5, stencil.error * 5, stencil.relative_error * 5)
 
 
 def stencil_rows(point: Tensor, stencil: Stencil, check: Tensor) -> Tensor:

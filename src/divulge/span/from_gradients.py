@@ -17,8 +17,11 @@ Without gradients the same runs on differences of values (Lemma 3.2); there the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,8 +77,9 @@ def from_gradients(
         raise
     if result.rank == 0:
         raise AttackFailed(
-            f"The gradient was zero at all {len(result.curve)} points asked: the network is constant there, so there "
-            "is no span to recover. Check that it is the right model, or widen the points with scale=.",
+            f"The gradient was zero, to the oracle's precision, at all {len(result.curve)} points asked: the network "
+            "is constant there, so there is no span to recover. Check that it is the right model, or widen the points "
+            "with scale=.",
             partial=result,
         )
     return result
@@ -96,12 +100,39 @@ def query_points(
     eps: float = torch.finfo(torch.float64).eps,
 ) -> Tensor:
     """All rows that a non-adaptive run asks, in order, known before the first answer: the points, or their stencils."""
+    return torch.cat(list(_blocks(dim, samples, source, scale, seed, eps)))
+
+
+def write_query_points(
+    path: str | Path,
+    dim: int,
+    samples: int,
+    *,
+    source: Literal["gradients", "values"] = "gradients",
+    scale: float = 1.0,
+    seed: int = 0,
+    eps: float = torch.finfo(torch.float64).eps,
+) -> None:
+    """The same rows to a .npy file, block by block: those of a run on values may not fit in memory."""
+    rows = samples * (1 if source == "gradients" else uncalibrated(eps, scale).rows_per_gradient(dim))
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(rows, dim))
+    top = 0
+    for block in _blocks(dim, samples, source, scale, seed, eps):
+        file[top : top + len(block)] = block.numpy()
+        top += len(block)
+    file.flush()
+
+
+def _blocks(dim: int, samples: int, source: str, scale: float, seed: int, eps: float) -> Iterator[Tensor]:
     points = gaussian(samples, dim, scale, torch.Generator().manual_seed(seed))
     if source == "gradients":
-        return points
-    check = check_direction(dim, seed)
-    stencil = uncalibrated(eps, scale)
-    return torch.cat([stencil_rows(point, stencil, check) for point in points])
+        yield points
+        return
+    check, stencil = check_direction(dim, seed), uncalibrated(eps, scale)
+    for point in points:
+        yield stencil_rows(point, stencil, check)
 
 
 def _check(

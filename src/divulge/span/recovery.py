@@ -29,7 +29,8 @@ _PAPER_THRESHOLD = 1e-5
 _ROUNDING = 32.0  # a gradient is trusted to this many rounding errors of the oracle's number format
 _IGNORED = 0.2  # a move that changes outputs by more than this part of their usual change is never called ignored
 _STRADDLES = 10.0  # a gradient that misses linearity by this many standard errors has a kink in its stencil
-_CLEAR = 2.0  # a smaller gap than this decides nothing
+_NOISY = 1e-4  # relative error of a derivative from which the rank is read off the gap
+_CLEAR = 3.0  # a smaller gap than this decides nothing
 _CHUNK = 64  # gradient queries sent together when none depends on an answer
 
 
@@ -58,6 +59,8 @@ class Recovery:
         self.moves = 0
         self.moved_by = 0.0  # largest output change under a move in the present null space
         self.adaptive = True
+        self.number_eps = float(torch.finfo(oracle.dtype).eps)
+        self.noisy = oracle.eps > 100 * self.number_eps  # the oracle says so itself: a guard rounds or adds noise
         self.stencil: Stencil | None = None
         self.check_direction = check_direction(self.dim, seed)
         self.error_unit = 0.0  # gradients by differences are weighted so that each has this error in every entry
@@ -88,7 +91,7 @@ class Recovery:
     def adaptive_gradients(self, samples: int | None, rank: int | None) -> None:
         """Batches of fresh points and moved ones, until nothing is new."""
         limit = samples if samples is not None else 2 * self.dim + self.patience
-        while len(self.curve) < limit and not self._reached(rank) and self.rows.size < self.dim:
+        while not self.noisy and len(self.curve) < limit and not self._reached(rank) and self.rows.size < self.dim:
             wanted = min(max(2, self.patience - self.idle), limit - len(self.curve))  # at least one move among them
             fresh = gaussian(math.ceil(wanted / 2), self.dim, self.scale, self.generator)
             moved = self._move(fresh[: wanted // 2])
@@ -106,6 +109,14 @@ class Recovery:
                 if not self._follow_change(fresh, limit):
                     return
             self._tell(rank)
+        if self.rows.size == self.dim and not self.noisy:
+            self.noisy = self._differs_when_repeated()
+        while self.noisy and len(self.curve) < limit and self.rows.rows_seen < 2 * self.dim:
+            points = gaussian(min(_CHUNK, limit - len(self.curve)), self.dim, self.scale, self.generator)
+            values, gradients = self._gradients(points)
+            self.values.append(values)
+            self._take(gradients)
+            self._tell(limit)
 
     def adaptive_values(self, samples: int | None, rank: int | None) -> None:
         """One gradient at a time, and before the next the cheap question whether anything is missing at all."""
@@ -114,9 +125,13 @@ class Recovery:
             ask, self.dim, eps=self.oracle.eps, scale=self.scale, generator=torch.Generator().manual_seed(self.seed + 2)
         )
         self.error_unit = self.stencil.error
+        self.noisy = self.stencil.relative_error > _NOISY
         limit = samples if samples is not None else 2 * self.dim + self.patience
+        while self.noisy and len(self.curve) < limit and self.rows.rows_seen < 2 * self.dim:
+            self._take_estimate(self._difference(gaussian(1, self.dim, self.scale, self.generator)[0]))
+            self._tell(limit)
         point = gaussian(1, self.dim, self.scale, self.generator)[0]
-        while len(self.curve) < limit and not self._reached(rank) and self.rows.size < self.dim:
+        while not self.noisy and len(self.curve) < limit and not self._reached(rank) and self.rows.size < self.dim:
             seen, size = self.rows.rows_seen, self.rows.size
             taken = self._take_estimate(self._difference(point))
             point = gaussian(1, self.dim, self.scale, self.generator)[0]
@@ -130,6 +145,11 @@ class Recovery:
                 if self.idle >= self.patience:
                     self._give_up()
                     return
+
+    def _differs_when_repeated(self) -> bool:
+        point = gaussian(1, self.dim, self.scale, self.generator)
+        first, again = (self._gradients(point)[1] for _ in range(2))
+        return not torch.equal(first, again)
 
     # -- moves in the null space --------------------------------------------------------------------------------------
 
@@ -246,9 +266,9 @@ class Recovery:
             self.idle = 0 if new else self.idle + 1
 
     def _tolerance(self) -> float:
-        """The part of one gradient row that may be error."""
-        rounding = _ROUNDING * self.oracle.eps * self.rows.largest
-        if self.stencil is None:
+        """The part of one gradient row that may be error; of noise all is kept, for the gap to be seen above it."""
+        rounding = _ROUNDING * self.number_eps * self.rows.largest
+        if self.stencil is None or self.noisy:
             return rounding
         return max(rounding, 4 * self.error_unit * math.sqrt(self.dim))
 
@@ -257,7 +277,7 @@ class Recovery:
             return 0.0
         if self.method == "paper":
             return _PAPER_THRESHOLD * float(singular[0])
-        return max(self._tolerance(), _ROUNDING * self.oracle.eps * float(singular[0]))
+        return max(self._tolerance(), _ROUNDING * self.number_eps * float(singular[0]))
 
     def _reached(self, rank: int | None) -> bool:
         return rank is not None and self.rows.size >= rank
@@ -270,12 +290,13 @@ class Recovery:
         singular, vectors = self.rows.decompose()
         threshold = self._threshold(singular)
         rank = int((singular > threshold).sum())
+        reached = self._reached(asked) and not self.noisy
         spare = self.rows.rows_seen - self.rows.size  # rows that brought nothing: the sign that the span is whole
         invariance = self._relative(self.moved_by) if self.moves else None
         if died:
             self.complete = False
             self.notes.append(f"Stopped early: {died}")
-        elif self.method != "paper" and spare == 0 and rank > 1 and not self._reached(asked):
+        elif self.method != "paper" and (self.noisy or spare == 0 or self.rows.size == self.dim) and not reached:
             rank, threshold, invariance = self._settle(singular, vectors, threshold, may_ask)
         if asked is not None:
             if rank < asked:
@@ -308,18 +329,26 @@ class Recovery:
     ) -> tuple[int, float, float | None]:
         """Every row looked new: a full-rank network, too few samples, or noise over a span that a gap gives away."""
         usable = singular[: max(2, 3 * len(singular) // 4)]  # the smallest values of pure noise are ragged
-        for rank in clearest_gaps(usable, at_least=_CLEAR, count=4) if len(singular) > 4 else []:
-            invariance = self._check_null_space(vectors[:rank]) if may_ask else None
-            if may_ask and invariance is None:
+        for rank in clearest_gaps(usable, at_least=1.5, count=6) if len(singular) > 4 else []:
+            gap = gap_after(singular, rank, 0.0)
+            if gap < _CLEAR and not (self.noisy and may_ask):
                 continue
-            if not may_ask and gap_after(singular, rank, 0.0) < 4:
+            invariance = self._check_null_space(vectors[:rank]) if may_ask else None
+            if invariance is None and may_ask:
                 continue
             unchecked = "" if may_ask else " (not checked, since all points were fixed in advance)"
             self.notes.append(
-                f"The answers are noisier than their number format: the rank is read off the largest gap, "
-                f"{gap_after(singular, rank, 0.0):.3g} times{unchecked}."
+                f"The answers are noisier than their number format: the rank is read off the gap in the singular "
+                f"values, {gap:.3g} times{unchecked}."
             )
             return rank, float(singular[rank]), invariance
+        if self.noisy:
+            self.complete = False
+            self.notes.append(
+                "The answers are noisy and no gap in the singular values tells the rank; take more samples."
+            )
+            rank = clearest_gaps(usable, at_least=0.0, count=1)[0] if len(usable) > 1 else len(usable)
+            return rank, float(singular[rank]) if rank < len(singular) else 0.0, None
         if self.rows.size == self.dim:
             self.notes.append(f"The first layer has full rank {self.dim}: there is no null space, every input matters.")
         else:
@@ -337,7 +366,8 @@ class Recovery:
         typical = float((elsewhere - still).square().mean().sqrt())
         repeat = float((again - still).square().mean().sqrt()) / max(typical, 1e-300)
         invariance = float((after - still).square().mean().sqrt()) / max(typical, 1e-300)
-        return invariance if invariance**2 <= _IGNORED**2 + 4 * repeat**2 else None
+        allowed = _IGNORED if self.noisy else _IGNORED / 4
+        return invariance if invariance**2 <= allowed**2 + 4 * repeat**2 else None
 
     def _relative(self, change: float) -> float:
         values = torch.cat(self.values)

@@ -1,0 +1,237 @@
+"""Shadow models: the same training again and again, each time with another row in the unknown one's place.
+
+Multilayer perceptrons train in groups as one tensor program (``descent``); other architectures and private training one
+after the other, by the recipe itself. Each group is written to disk as soon as it is done, so that a run that was
+killed goes on where it stopped, and memory holds one group a worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from divulge import workers as pool
+from divulge.errors import InvalidInput, WrongShape
+from divulge.informed import descent
+from divulge.training import Recipe
+
+Precision = Literal["float64", "float32", "bfloat16"]
+_ELEMENTS = 2**18  # units times rows times models that are worked on at once: about a core's share of the cache
+
+
+@dataclass(frozen=True)
+class Shadows:
+    """Shadow models and the rows that make them differ."""
+
+    recipe: Recipe
+    differences: Tensor
+    """[N, P]: each model's weights less the reference's, in the order of ``model.parameters()``."""
+    reference: Tensor
+    """[P], float64: the weights that the known rows alone lead to."""
+    X: Tensor
+    y: Tensor
+    seconds: float
+    trained: int
+    """How many were trained now; the others were found on disk."""
+
+    @property
+    def rate(self) -> float:
+        """Models trained a second."""
+        return self.trained / self.seconds if self.seconds > 0 else float("nan")
+
+    def subset(self, count: int) -> Shadows:
+        """The first ``count`` of them."""
+        return Shadows(
+            self.recipe, self.differences[:count], self.reference, self.X[:count], self.y[:count], self.seconds, 0
+        )
+
+
+def shadows(
+    recipe: Recipe,
+    known_X: Any,
+    known_y: Any,
+    shadow_X: Any,
+    shadow_y: Any,
+    *,
+    precision: Precision | None = None,
+    position: int | None = None,
+    start: nn.Module | None = None,
+    folder: str | Path | None = None,
+    workers: pool.Workers = None,
+) -> Shadows:
+    """Train one model on the known rows plus each shadow row.
+
+    ``precision`` is the recipe's own by default; "bfloat16" makes the large products in bfloat16, which pays on
+    processors that have it. ``position`` is where the unknown row stood in the training set (last by default); it
+    matters for mini-batches. ``start`` replaces the recipe's initial model. ``folder`` keeps the result and resumes.
+    """
+    known_X, known_y = _checked(recipe, known_X, known_y, "known")
+    shadow_X, shadow_y = _checked(recipe, shadow_X, shadow_y, "shadow")
+    precision = precision or recipe.precision
+    if precision not in ("float64", "float32", "bfloat16"):
+        raise InvalidInput(f"precision is float64, float32 or bfloat16; got {precision!r}.")
+    started = time.perf_counter()
+    program = _program(recipe, known_X, known_y, precision, position, start)
+    bounds = range(0, len(shadow_X), program.group)
+    jobs = [
+        (first, shadow_X[first : first + program.group], shadow_y[first : first + program.group]) for first in bounds
+    ]
+    identity = _fingerprint(recipe, precision, position, start, known_X, known_y, shadow_X, shadow_y)
+    store = _Store(folder, (len(shadow_X), len(program.reference)), precision, identity)
+    missing = [job for job in jobs if job[0] not in store.done]
+    pool.run(
+        program, missing, workers=workers, stage="training shadow models",
+        on_done=lambda index, result: store.put(missing[index][0], result),
+    )  # fmt: skip
+    return Shadows(
+        recipe, store.tensor(), program.reference, shadow_X, shadow_y,
+        time.perf_counter() - started, sum(len(job[1]) for job in missing),
+    )  # fmt: skip
+
+
+# -- how a group is trained -------------------------------------------------------------------------------------------
+
+Job = tuple[int, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class _Together:
+    """A group as one tensor program."""
+
+    setting: descent.Setting
+    reference: Tensor
+    group: int
+
+    def __call__(self, job: Job) -> Tensor:
+        _, Z, y = job
+        return descent.train_group(self.setting, Z.reshape(len(Z), -1), y)
+
+
+@dataclass(frozen=True)
+class _OneByOne:
+    """Each model by the recipe itself."""
+
+    recipe: Recipe
+    known: tuple[Tensor, Tensor] = field(repr=False)
+    position: int
+    start: nn.Module | None
+    reference: Tensor = field(repr=False)
+    group: int = 4
+
+    def __call__(self, job: Job) -> Tensor:
+        _, Z, y = job
+        rows = [self.train(z, label) - self.reference for z, label in zip(Z, y, strict=True)]
+        return torch.stack(rows)
+
+    def train(self, z: Tensor, label: Tensor) -> Tensor:
+        X, y = with_row(*self.known, z, label, self.position)
+        return flat_weights(self.recipe.train(X, y, start=self.start))
+
+
+def _program(
+    recipe: Recipe, X: Tensor, y: Tensor, precision: str, position: int | None, start: nn.Module | None
+) -> _Together | _OneByOne:
+    if descent.supported(recipe):
+        dtype = torch.float64 if precision == "float64" else torch.float32
+        half = precision == "bfloat16"
+        setting = descent.prepare(recipe, X, y, dtype=dtype, position=position, start=start, half=half)
+        return _Together(setting, descent.reference_weights(setting), group_size(setting))
+    reference = flat_weights(recipe.train(X, y, start=start))
+    return _OneByOne(recipe, (X, y), len(X) if position is None else position, start, reference)
+
+
+def group_size(setting: descent.Setting) -> int:
+    """How many models to train at once."""
+    rows = min(setting.n, setting.recipe.batch_size or setting.n) + 1
+    return max(1, min(256, _ELEMENTS // (max(setting.widths[1:]) * rows)))
+
+
+def with_row(X: Tensor, y: Tensor, z: Tensor, label: Any, position: int) -> tuple[Tensor, Tensor]:
+    """The training set with the row put in its place."""
+    row = torch.as_tensor(z).reshape(1, *X.shape[1:]).to(X)
+    target = torch.as_tensor(label).reshape(1, *y.shape[1:]).to(y)
+    return torch.cat([X[:position], row, X[position:]]), torch.cat([y[:position], target, y[position:]])
+
+
+def flat_weights(model: nn.Module) -> Tensor:
+    """All parameters of a model as one float64 vector."""
+    return torch.cat([parameter.detach().reshape(-1).to(torch.float64) for parameter in model.parameters()])
+
+
+def _checked(recipe: Recipe, X: Any, y: Any, which: str) -> tuple[Tensor, Tensor]:
+    rows, targets = recipe.prepare(X, y)
+    plain = descent.as_mlp(recipe)
+    if plain is not None and plain.widths is not None:
+        width, outputs = plain.widths[0], plain.widths[-1]
+        if rows[0].numel() != width:
+            raise WrongShape(f"The recipe's model takes {width} features; the {which} rows have {rows[0].numel()}.")
+        descent.encode(recipe, targets, outputs)
+    return rows.cpu(), targets.cpu()
+
+
+# -- on disk ----------------------------------------------------------------------------------------------------------
+
+
+def _fingerprint(recipe: Recipe, precision: str, position: int | None, start: nn.Module | None, *data: Tensor) -> str:
+    digest = hashlib.sha256()
+    digest.update(json.dumps([recipe.as_dict(), precision, position], sort_keys=True).encode())
+    tensors = [*data, *([] if start is None else [flat_weights(start)])]
+    for tensor in tensors:
+        digest.update(str(tuple(tensor.shape)).encode())
+        digest.update(np.ascontiguousarray(tensor.numpy()).tobytes())
+    return digest.hexdigest()
+
+
+class _Store:
+    """The differences, in memory or in a file that grows group by group."""
+
+    def __init__(self, folder: str | Path | None, shape: tuple[int, int], precision: str, identity: str) -> None:
+        dtype = np.float64 if precision == "float64" else np.float32
+        self.done: set[int] = set()
+        self.array: Any
+        self.folder = None if folder is None else Path(folder)
+        if self.folder is None:
+            self.array = np.zeros(shape, dtype)
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path, note = self.folder / "shadows.npy", self.folder / "shadows.json"
+        if note.exists() and path.exists():
+            kept = _read_note(note)
+            if kept["identity"] != identity:
+                raise InvalidInput(
+                    f"{self.folder} holds the shadow models of another recipe or other data; choose another folder."
+                )
+            self.done = set(kept["done"])
+            self.array = np.lib.format.open_memmap(path, mode="r+")
+        else:
+            self.array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        self.identity = identity
+
+    def put(self, first: int, rows: Tensor) -> None:
+        self.array[first : first + len(rows)] = rows.numpy()
+        self.done.add(first)
+        if self.folder is not None:
+            self.array.flush()
+            text = json.dumps({"identity": self.identity, "done": sorted(self.done)})
+            temporary = self.folder / "shadows.json.part"
+            temporary.write_text(text)
+            temporary.replace(self.folder / "shadows.json")
+
+    def tensor(self) -> Tensor:
+        return torch.from_numpy(np.asarray(self.array))
+
+
+def _read_note(note: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads(note.read_text())
+        return {"identity": str(kept["identity"]), "done": [int(first) for first in kept["done"]]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{note} is damaged: {error}. Delete the folder to start again.") from error

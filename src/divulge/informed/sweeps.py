@@ -1,0 +1,205 @@
+"""Derivatives of a trained network's weights in one of its training rows, for a group of rows at once.
+
+theta(z) is what training on D_- plus z leads to. Training is deterministic and differentiable, so with every step's
+activations kept, J = d theta / d z can be multiplied from either side by one sweep over the steps: forwards in time
+for J dz, backwards for J^T r. Both need, at each step, the derivative of the step's gradient along a direction; that is
+one routine (``_tangent``), about as expensive as the step itself, because the large products are again made in the
+coordinates of ``descent``. Plain and momentum descent, weight decay, full or mini-batches; smooth activations, and ReLU
+where its kinks are not crossed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from divulge.errors import UnsupportedModel
+from divulge.informed.descent import Batch, Group, Setting, flat, unflat
+
+Layers = list[tuple[Tensor, Tensor | None]]
+
+
+@dataclass
+class _Step:
+    """What a sweep needs of one training step."""
+
+    batch: Batch
+    hidden: list[Tensor]
+    prediction: Tensor
+    layers: Layers
+    own: Tensor
+    """q before the step [B, h]."""
+    first: Tensor | None
+    """W1 before the step [B, h, d + 1], where the step has the unknown row."""
+
+
+class Run:
+    """One training run a row of ``Z``, kept for sweeps. ``theta`` is the difference to the reference run [B, P]."""
+
+    def __init__(self, setting: Setting, Z: Tensor, targets: Tensor) -> None:
+        if setting.V is None:
+            raise UnsupportedModel("Sweeps through training need plain or momentum descent, not Adam.")
+        self.setting = setting
+        self.group = Group(setting, Z, targets)
+        self.steps: list[_Step] = []
+        group = self.group
+        for batch in setting.batches():
+            layers = [(W.clone(), None if b is None else b.clone()) for W, b in group.layers]
+            first = group.first_layer() if batch.unknown else None
+            own = group.parameters[1].clone()
+            gradient, trace = group.gradient(batch)
+            self.steps.append(_Step(batch, trace.hidden, trace.prediction, layers, own, first))
+            group.step(gradient, batch.size)
+        self.theta = group.final()
+
+    def forward(self, dZ: Tensor) -> Tensor:
+        """J dz for each row: [B, P]."""
+        setting, group = self.setting, self.group
+        assert setting.V is not None
+        dz = torch.cat([dZ.to(setting.dtype), dZ.new_zeros(len(dZ), 1).to(setting.dtype)], dim=1)
+        turned = dz @ setting.V
+        overlap = (group.Z * dz).sum(dim=1, keepdim=True)
+        state = [torch.zeros_like(part) for part in group.parameters]
+        moments = [torch.zeros_like(part) for part in group.parameters]
+        for step in self.steps:
+            Q, q = state[:2]
+            shift = Q + q[:, :, None] * group.coordinates[:, None, :] + step.own[:, :, None] * turned[:, None, :]
+            row = None
+            if step.first is not None:
+                row = _times(Q, group.coordinates) + q * group.size[:, None] + step.own * overlap
+                row += _times(step.first, dz)
+            change = self._tangent(step, shift, row, self._paired(state[2:]))
+            self._descend(state, moments, [change.Q, change.q, *change.rest], step.batch.size)
+        first = state[0] @ setting.V.T + state[1][:, :, None] * group.Z[:, None, :]
+        first += group.parameters[1][:, :, None] * dz[:, None, :]
+        return flat([first, *state[2:]], first_bias=setting.recipe.bias != "none")
+
+    def backward(self, residual: Tensor) -> Tensor:
+        """J^T r for each row: [B, d]."""
+        setting, group, recipe = self.setting, self.group, self.setting.recipe
+        assert setting.V is not None
+        R, *rest = unflat(setting, residual.to(setting.dtype))
+        RV, Rz = R @ setting.V, _times(R, group.Z)
+        # adjoints of W1 are kept as alpha R + P V^T + p z^T
+        alpha, alpha_v = 1.0, 0.0
+        state = [torch.zeros_like(part) for part in group.parameters[:2]] + [part.clone() for part in rest]
+        moments = [torch.zeros_like(part) for part in state]
+        from_R, from_V = torch.zeros_like(group.parameters[1]), torch.zeros_like(group.coordinates)
+        direct = torch.zeros_like(group.Z)
+        rate, momentum, decay = float(recipe.learning_rate), float(recipe.momentum), float(recipe.weight_decay)
+        for step in reversed(self.steps):
+            alpha_v -= rate * alpha
+            for moment, part in zip(moments, state, strict=True):
+                moment.sub_(part, alpha=rate)
+            P, p = moments[:2]
+            shift = P + alpha_v * RV + p[:, :, None] * group.coordinates[:, None, :]
+            row = None
+            if step.first is not None:
+                row = alpha_v * Rz + _times(P, group.coordinates) + p * group.size[:, None]
+            change = self._tangent(step, shift, row, self._paired(moments[2:]))
+            share = 1 / step.batch.size
+            if step.first is not None and change.delta is not None:
+                from_R.add_(change.delta, alpha=alpha_v * share)
+                from_V.add_((P.transpose(1, 2) @ change.delta[:, :, None])[:, :, 0], alpha=share)
+                direct.add_((p * change.delta).sum(dim=1, keepdim=True) * group.Z, alpha=share)
+                direct.add_((step.first.transpose(1, 2) @ change.q[:, :, None])[:, :, 0], alpha=share)
+            for part, moved, moment in zip(state, [change.Q, change.q, *change.rest], moments, strict=True):
+                part.add_(moved, alpha=share).add_(moment, alpha=decay)
+                moment.mul_(momentum)
+            alpha += decay * alpha_v
+            alpha_v *= momentum
+        direct += (R.transpose(1, 2) @ from_R[:, :, None])[:, :, 0] + from_V @ setting.V.T
+        return direct[:, :-1]
+
+    def replace(self, rows: Tensor, other: Run) -> None:
+        """Take over the runs of ``other`` at the given places of the group."""
+        for mine, theirs in zip(self.steps, other.steps, strict=True):
+            pairs = [(mine.prediction, theirs.prediction), (mine.own, theirs.own)]
+            pairs += list(zip(mine.hidden, theirs.hidden, strict=True))
+            if mine.first is not None and theirs.first is not None:
+                pairs.append((mine.first, theirs.first))
+            for (W, b), (V, c) in zip(mine.layers, theirs.layers, strict=True):
+                pairs.append((W, V))
+                if b is not None and c is not None:
+                    pairs.append((b, c))
+            for old, new in pairs:
+                old[rows] = new
+        group, given = self.group, other.group
+        for old, new in [
+            (group.Z, given.Z), (group.coordinates, given.coordinates), (group.size, given.size),
+            *zip(group.parameters, given.parameters, strict=True), (self.theta, other.theta),
+        ]:  # fmt: skip
+            old[rows] = new
+
+    def _paired(self, rest: list[Tensor]) -> Layers:
+        parts = iter(rest)
+        return [
+            (next(parts), next(parts) if self.setting.biased(layer) else None)
+            for layer in range(1, len(self.setting.widths) - 1)
+        ]
+
+    def _descend(self, state: list[Tensor], moments: list[Tensor], gradient: list[Tensor], size: int) -> None:
+        recipe = self.setting.recipe
+        for part, moment, change in zip(state, moments, gradient, strict=True):
+            moment.mul_(float(recipe.momentum)).add_(change, alpha=1 / size)
+            if recipe.weight_decay:
+                moment.add_(part, alpha=float(recipe.weight_decay))
+            part.sub_(moment, alpha=float(recipe.learning_rate))
+
+    def _tangent(self, step: _Step, shift: Tensor, row: Tensor | None, moved: Layers) -> _Change:
+        """How the step's gradient (a sum over its rows) moves when layer one's pre-activations move by ``shift`` U^T on
+        the known rows and by ``row`` on the unknown one, and the later layers by ``moved``."""
+        activation, setting = self.group.activation, self.setting
+        U, _ = setting.rows(step.batch)
+        count, h, _ = shift.shape
+        da = shift.new_empty(count, h, len(U) + step.batch.unknown)
+        da[:, :, : len(U)] = (shift.reshape(-1, shift.shape[2]) @ U.T).view(count, h, len(U))
+        if row is not None:
+            da[:, :, -1] = row
+        slopes = [activation.slope(value) for value in step.hidden]
+        das, dhs = [da], []
+        for (W, _), (dW, db), value, slope in zip(step.layers, moved, step.hidden, slopes, strict=True):
+            dhs.append(slope * das[-1])
+            onward = torch.baddbmm(dW @ value, W, dhs[-1])
+            das.append(onward if db is None else onward.add_(db))
+        delta = step.prediction - self.group.all_targets(step.batch)
+        ddelta = _prediction_tangent(setting.recipe.loss, step.prediction, das[-1])
+        rest: list[Tensor] = []
+        for layer in reversed(range(len(step.layers))):
+            (W, b), (dW, _) = step.layers[layer], moved[layer]
+            value, slope = step.hidden[layer], slopes[layer]
+            if b is not None:
+                rest.append(ddelta.sum(dim=2, keepdim=True))
+            rest.append(torch.baddbmm(ddelta @ value.transpose(1, 2), delta, dhs[layer].transpose(1, 2)))
+            below = W.transpose(1, 2) @ delta
+            ddelta = torch.baddbmm(dW.transpose(1, 2) @ delta, W.transpose(1, 2), ddelta).mul_(slope)
+            ddelta.addcmul_(below * das[layer], activation.curvature(value, slope))
+            delta = below.mul_(slope)
+        known = ddelta[:, :, : len(U)].reshape(-1, len(U))
+        own = ddelta[:, :, -1] if step.batch.unknown else ddelta.new_zeros(count, h)
+        Q = (known @ U).view(count, h, -1)
+        return _Change(Q, own.contiguous(), rest[::-1], delta[:, :, -1] if step.batch.unknown else None)
+
+
+@dataclass
+class _Change:
+    """The moved gradient in coordinates, and the unknown row's own (unmoved) layer-one delta."""
+
+    Q: Tensor
+    q: Tensor
+    rest: list[Tensor]
+    delta: Tensor | None
+
+
+def _prediction_tangent(loss: str, prediction: Tensor, da: Tensor) -> Tensor:
+    if loss == "cross-entropy":
+        moved = prediction * da
+        return moved - prediction * moved.sum(dim=1, keepdim=True)
+    return prediction * (1 - prediction) * da if loss == "logistic" else da
+
+
+def _times(matrices: Tensor, vectors: Tensor) -> Tensor:
+    """[B, m, k] times [B, k] is [B, m]."""
+    return (matrices @ vectors[:, :, None])[:, :, 0]

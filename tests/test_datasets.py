@@ -466,10 +466,12 @@ def test_recorded_rows_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert torch.allclose(train.X.mean(dim=0), torch.zeros(64), atol=1e-6)
 
 
-def test_changed_data_is_noticed(tmp_path: Path) -> None:
+def test_changed_data_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "people.csv").write_text(TABLE)
-    choice = Choice(data=str(tmp_path / "people.csv"), target="income")
+    monkeypatch.chdir(tmp_path)
+    choice = Choice(data="people.csv", target="income")
     choice.save(tmp_path, choice.dataset())
+    monkeypatch.chdir("/")  # the file is found again from anywhere
     datasets.recorded(tmp_path)
     (tmp_path / "people.csv").write_text(TABLE.replace("20", "21"))
     with pytest.raises(InvalidInput, match="no longer what the model"):

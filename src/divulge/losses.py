@@ -48,7 +48,7 @@ def loss_of(loss: Loss, outputs: Tensor, targets: Tensor, reduction: str = "mean
     return losses.sum() if reduction == "sum" else losses.mean()
 
 
-def evaluate(model: nn.Module, X: Any, y: Any, *, loss: Loss | None = None, batch_size: int = 4096) -> Evaluation:
+def evaluate(model: nn.Module, X: Any, y: Any, *, loss: Loss | None = None, batch_size: int = 512) -> Evaluation:
     """Accuracy and mean loss. ``loss`` is by default logistic for one output and cross-entropy for several."""
     parameter = next(model.parameters())
     rows = torch.as_tensor(X, device=parameter.device).to(parameter.dtype)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from divulge.datasets.catalogue import load
+from divulge.datasets.catalogue import load, names
 from divulge.datasets.dataset import Dataset, Rows
 from divulge.errors import InvalidInput
 
@@ -51,7 +51,8 @@ class Choice:
         """Write ``data.json``: the choice, the numbers of the training rows, and a digest of what they held."""
         train, _ = self.parts(dataset)
         numbers = torch.arange(len(train.y)) if dataset.rows is None else dataset.rows
-        record = {**_plain(self), "row_numbers": numbers.tolist(), "sha256": digest(train)}
+        source = self.data if self.data in names() else str(Path(self.data).expanduser().absolute())
+        record = {**_plain(self), "data": source, "row_numbers": numbers.tolist(), "sha256": digest(train)}
         path = Path(folder) / "data.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record) + "\n")

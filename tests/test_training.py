@@ -237,6 +237,18 @@ def test_numpy_arrays_will_do(digits: datasets.Dataset) -> None:
     assert torch.equal(weights(recipe.train(X.numpy(), y.numpy())), weights(recipe.train(X, y)))
 
 
+def test_a_recipe_with_privacy_trains_privately(digits: datasets.Dataset) -> None:
+    options = {"widths": [64, 10], "epochs": 5, "learning_rate": 0.5}
+    noise = Privacy(noise_multiplier=0.0, clip=1e6, noise_seed=0)
+    plain, unclipped = (Recipe(**options, privacy=privacy).train(*digits.train) for privacy in (None, noise))
+    assert torch.allclose(weights(plain), weights(unclipped), atol=1e-5)  # no clipping and no noise change nothing
+    private = Recipe(**options, privacy=Privacy(noise_multiplier=1.0, noise_seed=0))
+    assert torch.equal(weights(private.train(*digits.train)), weights(private.train(*digits.train)))
+    assert not torch.allclose(weights(plain), weights(private.train(*digits.train)), atol=1e-3)
+    with pytest.raises(InvalidInput, match="runs on the CPU"):
+        private.train(*digits.train, device="cuda")
+
+
 # -- on disk ----------------------------------------------------------------------------------------------------------
 
 

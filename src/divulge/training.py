@@ -15,7 +15,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -211,9 +210,11 @@ class Recipe:
     ) -> nn.Module:
         """The trained model, in evaluation mode. ``start`` replaces the initial model (it is copied, not changed)."""
         if self.privacy is not None:
-            private_training = import_module("divulge.protection.private_training")
-            trained: nn.Module = private_training.train(self, X, y, **({} if start is None else {"start": start}))
-            return trained
+            from divulge.protection import private_training
+
+            if device is not None and torch.device(device).type != "cpu":
+                raise InvalidInput("Private training runs on the CPU; leave device out.")
+            return private_training.train(self, X, y, start=start)
         rows, targets = self.prepare(X, y, device=device)
         model = self.initial_model() if start is None else copy.deepcopy(start).to(self.dtype)
         model.to(rows.device).train()

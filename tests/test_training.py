@@ -331,7 +331,10 @@ Y4 = torch.tensor([0, 1, 0, 1])
     [
         ({"widths": [3, 2]}, torch.zeros(0, 3), torch.zeros(0).long(), EmptyBatch, "no rows"),
         ({"widths": [3, 2]}, torch.zeros(3), torch.zeros(3).long(), WrongShape, "come as"),
-        ({"widths": [3, 2]}, X4, Y4[:3], WrongShape, "4 rows but 3 targets"),
+        ({"widths": [3, 2]}, X4, Y4[:3], WrongShape, "4 rows but targets of shape"),
+        ({"widths": [3, 2]}, X4, torch.tensor(1), WrongShape, "4 rows but targets of shape"),
+        ({"widths": [3, 2]}, [["a"]], [0], InvalidInput, "arrays of numbers"),
+        ({"widths": [3, 2]}, [[1.0, 2.0], [3.0]], [0, 1], InvalidInput, "arrays of numbers"),
         ({"widths": [3, 2]}, X4 / 0, Y4, NonFiniteInput, "NaN or infinite"),
         ({"widths": [5, 2]}, X4, Y4, WrongShape, r"takes inputs of shape \(5,\)"),
         ({"widths": [3, 2]}, X4, Y4 + 1, InvalidInput, "Labels go from 0 to 1"),

@@ -183,14 +183,17 @@ class Recipe:
 
     def prepare(self, X: Any, y: Any, *, device: str | torch.device | None = None) -> tuple[Tensor, Tensor]:
         """Rows [n, ...] in this recipe's precision and their targets, checked."""
-        rows = torch.as_tensor(X, device=device).to(self.dtype)
-        targets = torch.as_tensor(y, device=rows.device)
+        try:
+            rows = torch.as_tensor(X, device=device).to(self.dtype)
+            targets = torch.as_tensor(y, device=rows.device)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"Training data are arrays of numbers; these are not: {error}") from error
         if rows.ndim < 2:
             raise WrongShape(f"Training rows come as [n, width]; got shape {tuple(rows.shape)}.")
         if len(rows) == 0:
             raise EmptyBatch("There are no rows to train on.")
-        if len(targets) != len(rows):
-            raise WrongShape(f"There are {len(rows)} rows but {len(targets)} targets.")
+        if targets.ndim == 0 or len(targets) != len(rows):
+            raise WrongShape(f"There are {len(rows)} rows but targets of shape {tuple(targets.shape)}.")
         if not bool(rows.isfinite().all()) or not bool(targets.isfinite().all()):
             raise NonFiniteInput("The training data holds NaN or infinite values; remove or fill those rows first.")
         if self.loss == "logistic":

@@ -38,7 +38,7 @@ def read_onnx(
     graph = proto.graph
     constants = {tensor.name: _tensor(tensor) for tensor in graph.initializer}
     entry = graph_input(proto)
-    result = output or default_output(proto)
+    result = chosen_output(proto, output)
     needed = _needed(graph, result)
     shape = row_shape(proto, input_shape)
     rows = entry.type.tensor_type.shape.dim[0].dim_value or PROBE_ROWS
@@ -68,11 +68,9 @@ def load_proto(source: str | Path | Any) -> Any:
     if not path.is_file():
         raise InvalidInput(f"There is no file {path}.")
     try:
-        proto = onnx.load(path)
-        onnx.checker.check_model(proto)
-    except Exception as error:  # protobuf's, the checker's and the file system's errors mean the same to the user
+        return onnx.load(path)
+    except Exception as error:  # protobuf's and the file system's errors mean the same to the user
         raise InvalidInput(f"{path} is not a readable ONNX model: {str(error).splitlines()[0]}") from error
-    return proto
 
 
 def graph_input(proto: Any) -> Any:
@@ -87,8 +85,13 @@ def graph_input(proto: Any) -> Any:
     return inputs[0]
 
 
-def default_output(proto: Any) -> str:
-    """The first output that holds numbers rather than labels or dictionaries."""
+def chosen_output(proto: Any, wanted: str | None) -> str:
+    """The output asked for, or the first that holds numbers rather than labels or dictionaries."""
+    names = [out.name for out in proto.graph.output]
+    if wanted is not None:
+        if wanted not in names:
+            raise InvalidInput(f"The ONNX model has no output {wanted!r}; it has {', '.join(names)}.")
+        return wanted
     for out in proto.graph.output:
         if out.type.tensor_type.elem_type in FLOATS:
             return str(out.name)
@@ -127,11 +130,6 @@ def _needed(graph: Any, result: str) -> list[bool]:
         flags.append(bool(wanted & set(node.output)))
         if flags[-1]:
             wanted |= set(node.input)
-    made = {name for node in graph.node for name in node.output}
-    if result not in made:
-        raise InvalidInput(
-            f"The ONNX model has no output {result!r}; it has {', '.join(o.name for o in graph.output)}."
-        )
     return flags[::-1]
 
 
@@ -156,6 +154,11 @@ class _Reader:
     def read(self, node: Any) -> None:
         names = [self.alias.get(name, name) for name in node.input]
         computed = [name for name in names if name in self.probes]
+        absent = [name for name in names if name and name not in self.probes and name not in self.constants]
+        if absent:
+            raise InvalidInput(
+                f"The ONNX operator {node.op_type} ({node.name}) reads {absent[0]!r}, which nothing makes."
+            )
         if node.op_type == "Shape" and computed:
             self.constants[node.output[0]] = torch.tensor(self.probes[computed[0]].shape)
         elif not computed:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from divulge.errors import InvalidInput, MissingPackage, TargetError, UnsupportedModel
 from divulge.oracles.base import Access, Oracle, check_access, in_batches
-from divulge.oracles.onnx_graph import FLOATS, default_output, graph_input, load_proto, read_onnx, row_shape
+from divulge.oracles.onnx_graph import FLOATS, chosen_output, graph_input, load_proto, read_onnx, row_shape
 from divulge.oracles.torch_model import LIVE_NUMBERS, Precision, checked_batch_size, checked_precision, jacobian
 
 NUMPY = {torch.float16: np.float16, torch.float32: np.float32, torch.float64: np.float64}
@@ -46,7 +46,7 @@ class OnnxOracle(Oracle):
         entry = graph_input(proto)
         native = FLOATS[entry.type.tensor_type.elem_type]
         shape = row_shape(proto, input_shape)
-        self._input, self._output = entry.name, output or default_output(proto)
+        self._input, self._output = entry.name, chosen_output(proto, output)
         self._rows_fixed = entry.type.tensor_type.shape.dim[0].dim_value or None
         self._native, self._shape = native, shape
         self._session = _session(path)

@@ -298,6 +298,7 @@ def open_model(
     *,
     gradients: bool = False,
     guard: str = "",
+    seed: int = 0,
     precision: str = "native",
     trust_pickle: bool = False,
     name: str = "model",
@@ -312,10 +313,10 @@ def open_model(
     if not isinstance(target, Oracle):
         is_onnx = isinstance(target, str | Path) and Path(target).suffix.lower() == ".onnx"
         model = target if is_onnx else load_model(target, trust_pickle=trust_pickle)
-        version = version_of(model, guard, precision)
+        version = version_of(model, guard, str(seed), precision)
         target = oracle(model, access="gradient" if gradients else "value", precision=cast(Precision, precision))
     if guard:
-        target = guards.guard(guard)(target)
+        target = guards.guard(guard, seed=seed)(target)
     return ModelServer(target, name=name, version=version, max_batch=max_batch, max_body=max_body)
 
 

@@ -39,12 +39,22 @@ def test_it_says_where_it_listens(folder, listening):
     assert (listening["host"], listening["served"].max_batch) == ("127.0.0.1", 9)
 
 
-def test_json_is_one_object_and_nothing_else(folder, listening):
-    result = CliRunner().invoke(app, ["serve", folder, "--gradients", "--json", "--precision", "double"])
+def test_json_is_one_object_and_nothing_else_and_out_keeps_it(folder, listening, tmp_path):
+    command = ["serve", folder, "--gradients", "--json", "--precision", "double", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, command)
     told = json.loads(result.stdout)
+    assert json.loads((tmp_path / "out" / "serving.json").read_text()) == told
     assert told["url"] == "http://127.0.0.1:8080/v2/models/model"
     assert [output["name"] for output in told["outputs"]] == ["value", "gradient"]
     assert told["inputs"][0]["datatype"] == "FP64"
+
+
+def test_the_seed_of_the_noise_is_part_of_the_version(folder, listening):
+    versions = set()
+    for seed in ("0", "1"):
+        CliRunner().invoke(app, ["serve", folder, "--guard", "noise:1", "--seed", seed, "--quiet"])
+        versions.add(listening["served"].version)
+    assert len(versions) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from json import dumps
 from typing import Annotated
 
 import typer
 
-from divulge.cli.common import Json, Quiet, session, show
+from divulge.cli.common import Json, Out, Quiet, Seed, session, show
 
 
 def command(
@@ -33,6 +34,8 @@ def command(
     max_batch: Annotated[int, typer.Option(help="Most rows that one request may ask.")] = 16_384,
     max_body: Annotated[int, typer.Option(help="Most bytes that one request may have.")] = 64 << 20,
     trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load files that can run code.")] = False,
+    seed: Seed = 0,
+    out: Out = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -41,13 +44,17 @@ def command(
         from divulge import serving
 
         served = serving.open_model(
-            model, gradients=gradients, guard=guard, precision=precision, name=name, max_batch=max_batch,
-            max_body=max_body, trust_pickle=trust_pickle,
+            model, gradients=gradients, guard=guard, seed=seed, precision=precision, name=name,
+            max_batch=max_batch, max_body=max_body, trust_pickle=trust_pickle,
         )  # fmt: skip
 
         def ready(url: str) -> None:
             text = f"Serving {model} at {url} (Ctrl-C stops). Try: divulge extract {url}"
-            show({"url": url, **served.metadata()}, json_wanted=json, quiet=quiet, text=text)
+            told = {"url": url, **served.metadata()}
+            if out is not None:
+                out.mkdir(parents=True, exist_ok=True)
+                (out / "serving.json").write_text(dumps(told, indent=2) + "\n")
+            show(told, json_wanted=json, quiet=quiet, text=text)
             sys.stdout.flush()  # whoever started us by a pipe waits for this line
 
         serving.serve(served, host=host, port=port, ready=ready)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -86,6 +86,7 @@ def first_line(bench: Bench, width: int | None) -> Scan:
     bench.smallest_gap = found.widest * float(np.linalg.norm(line.direction))
     wide = _wide(bench, line, t, room)
     cells = _cells(line, [found.pieces[i] for i in wide], t[wide], room[wide])
+    cells = _sharpened(bench, cells)
     work = Measurement(cells, frame=bench.frame, precision=bench.precision, rng=bench.rng)
     try:
         (measured,) = together(bench.ask, [work.run()])
@@ -94,8 +95,7 @@ def first_line(bench: Bench, width: int | None) -> Scan:
         _assemble(bench, cells, work.result(), neurons)
         raise
     bench.rank = measured.rank
-    if not measured.trusted.all():
-        bench.notes.append(f"{int((~measured.trusted).sum())} cells could not be measured cleanly.")
+    wide, cells, measured = _good(bench, wide, cells, measured)
     neurons, groups = _split(line, found, wide, t, cells, measured)
     _assemble(bench, cells, measured, neurons)
     _walk_around(bench, cells, measured, neurons, groups)
@@ -121,6 +121,26 @@ def _wide(bench: Bench, line: Line, t: Array, room: Array) -> Array:
     return np.flatnonzero(wide)
 
 
+def _good(bench: Bench, wide: Array, cells: Cells, measured: Gradients) -> tuple[Array, Cells, Gradients]:
+    """The cells that came out well; hyperplanes beside the line may have forced tiny steps on the others."""
+    error = measured.noise * np.sqrt(bench.inputs)
+    good = measured.trusted & (error <= max(2e-10 * bench.scale, 16.0 * float(np.median(error))))
+    good[0] = good[-1] = True
+    kept = replace(
+        cells,
+        base=cells.base[good],
+        value=cells.value[good],
+        noise=cells.noise[good],
+        slope=cells.slope[good],
+        room=cells.room[good],
+    )
+    return (
+        wide[good],
+        kept,
+        Gradients(measured.gradient[good], measured.noise[good], measured.trusted[good], measured.rank),
+    )
+
+
 def _cells(line: Line, pieces: list[Piece], t: Array, room: Array) -> Cells:
     length = float(np.linalg.norm(line.direction))
     return Cells(
@@ -131,6 +151,15 @@ def _cells(line: Line, pieces: list[Piece], t: Array, room: Array) -> Cells:
         direction=line.direction / length,
         room=room * length,
     )
+
+
+def _sharpened(bench: Bench, cells: Cells) -> Cells:
+    """Values asked, not interpolated, where the samples around are far away: in the two outer cells."""
+    outer = [0, -1] if len(cells.base) > 1 else [0]
+    value, noise = cells.value.copy(), cells.noise.copy()
+    value[outer] = bench.ask(cells.base[outer])
+    noise[outer] = bench.precision.noise(cells.base[outer])
+    return replace(cells, value=value, noise=noise)
 
 
 def _split(

@@ -22,6 +22,8 @@ SHARE = 0.02
 SHRINK = 5.0
 """How much shorter a step is taken again that left its cell."""
 ATTEMPTS = 9
+EARLY = 8
+"""After so many directions the steps are checked once, before the rest is asked with steps that are too long."""
 CHUNK = 8_000_000
 """Most numbers in one request."""
 
@@ -65,7 +67,7 @@ def across(direction: Array, frame: Array) -> Array:
 
 def _schedule(cells: int, directions: int) -> list[int]:
     """After how many directions to stop and look: at eight, for steps too long; later, for low rank."""
-    marks = [8] if directions > 16 else []
+    marks = [EARLY] if directions > 2 * EARLY else []
     mark = 16
     while mark + 16 < directions and mark + 8 < cells:
         marks.append(mark)
@@ -103,28 +105,35 @@ class Measurement:
     def run(self) -> Questions[Gradients]:
         """Ask all directions in all cells, or fewer where the rank is low."""
         c, m = len(self.cells.base), len(self.basis)
-        done = 0
+        everywhere = np.arange(c)
+        done = checked = 0
         for upto in _schedule(c, m):
-            yield from self.measure(np.arange(c), np.arange(done, upto))
+            yield from self.ask(everywhere, np.arange(done, upto))
             done = upto
-            pivots = self.low_rank(upto) if 16 <= upto < m else None
-            if pivots is not None:
-                yield from self.measure(pivots, np.arange(upto, m))
-                self.complete(pivots, upto)
-                yield from self.verify(np.setdiff1d(np.arange(c), pivots), np.arange(upto, m))
+            if upto in (EARLY, m) or self.rank_at(upto) <= upto - 4:  # low rank is believed only of clean rows
+                yield from self.verify(everywhere, np.arange(checked, upto))
+                checked = upto
+            rank = self.rank_at(upto) if EARLY < upto < m else m
+            if rank <= upto - 4 and rank + 8 < c:
+                yield from self._from_pivots(rank, upto)
                 break
         return self.result()
+
+    def _from_pivots(self, rank: int, upto: int) -> Questions[None]:
+        """Ask the rest of the directions in few cells, and fill them in for the others."""
+        self.rank = rank
+        pivots = self.pivots(rank, upto)
+        rest = np.arange(upto, len(self.basis))
+        yield from self.ask(pivots, rest)
+        yield from self.verify(pivots, rest)
+        self.complete(pivots, upto)
+        yield from self.verify(np.setdiff1d(np.arange(len(self.cells.base)), pivots), rest)
 
     def result(self) -> Gradients:
         c, m = len(self.cells.base), len(self.basis)
         full = self.cells.slope[:, :, None] * self.cells.direction + self.g @ self.basis
         noise = np.sqrt(np.mean(self.error**2, axis=1)) if m else np.zeros(c)
         return Gradients(full, noise, self.trusted, self.rank)
-
-    def measure(self, cells: Array, directions: Array) -> Questions[None]:
-        """Ask these directions in these cells, check them, and ask again what left its cell."""
-        yield from self.ask(cells, directions)
-        yield from self.verify(cells, directions)
 
     def _changes(self, which: Array, moves: Array) -> Questions[Array]:
         """Change of the function from the base of cells ``which`` [n] along ``moves`` [n, d] (as far as rounded)."""
@@ -155,17 +164,17 @@ class Measurement:
             self.g[which, :, way] = changes / step[:, None]
             self.error[which, way] = self.sigma[which] / step
 
-    def low_rank(self, upto: int) -> Array | None:
-        """Cells whose gradients span those of all, if the first ``upto`` directions show that they are few."""
-        rows, owner = self._whitened(upto)
+    def rank_at(self, upto: int) -> int:
+        """Rank of the gradients' differences in the first ``upto`` directions, as far as it stands out of the noise."""
+        rows, _ = self._whitened(upto)
         singular = np.linalg.svd(rows, compute_uv=False)
-        rank = int((singular > 4.0 * (np.sqrt(len(rows)) + np.sqrt(upto))).sum())
-        if rank > upto - 4 or rank + 8 >= len(self.cells.base):
-            return None
-        self.rank = rank
+        return int((singular > 4.0 * (np.sqrt(len(rows)) + np.sqrt(upto))).sum())
+
+    def pivots(self, rank: int, upto: int) -> Array:
+        """Few cells whose gradients span those of all."""
+        rows, owner = self._whitened(upto)
         order = qr(rows.T, pivoting=True, mode="r")[1]
-        pivots = list(dict.fromkeys([0, *owner[order[: rank + 2]]]))
-        return np.array(pivots)
+        return np.array(list(dict.fromkeys([0, *owner[order[: rank + 2]]])))
 
     def _whitened(self, upto: int) -> tuple[Array, Array]:
         c, k, _ = self.g.shape
@@ -206,10 +215,10 @@ class Measurement:
 
     def _failed(self, cells: Array, among: Array) -> Questions[Array]:
         """Where a random combination of the directions ``among`` [n, m] does not change the values as predicted."""
-        signs = self.rng.choice([-1.0, 1.0], size=among.shape) * among
-        signs /= np.sqrt(among.sum(axis=1))[:, None]
+        mix = self.rng.normal(size=among.shape) * among  # not signs alone: equal errors of two entries would cancel
+        mix /= np.linalg.norm(mix, axis=1)[:, None]
         smallest = np.where(among, self.step[cells], np.inf).min(axis=1)
-        weights = signs * smallest[:, None]  # [n, m]
+        weights = mix * smallest[:, None]  # [n, m]
         changes = yield from self._changes(cells, weights @ self.basis)
         predicted = np.einsum("nkm,nm->nk", self.g[cells], weights)
         spread = np.sqrt(
@@ -223,7 +232,7 @@ class Measurement:
         """Find the blocks of directions whose steps left the cell, and ask those again with a quarter of the step."""
         m = self.g.shape[2]
         blocks = np.array_split(directions, max(1, int(np.sqrt(len(directions)))))
-        if len(directions) <= 8:
+        if len(directions) <= EARLY:
             blocks = [directions]
             failed = np.ones(len(cells), dtype=bool)
         among = np.zeros((len(cells) * len(blocks), m), dtype=bool)

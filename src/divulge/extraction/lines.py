@@ -80,8 +80,8 @@ class Piece:
         return np.asarray((self.y[-1] - self.y[0]) / (self.t[-1] - self.t[0]))
 
     def at(self, t: float) -> Array:
-        i, j, share = self._nearest(t)
-        return np.asarray((1.0 - share) * self.y[i] + share * self.y[j])
+        i, j, _ = self._nearest(t)
+        return chord_at(np.array(t), self.t[i], self.y[i], self.t[j], self.y[j])
 
     def uncertainty(self, t: float) -> float:
         """Standard error of ``at(t)``, which grows where the straight line is continued beyond its samples."""
@@ -128,6 +128,7 @@ class _Samples:
     y: Array  # [n, k]
     s: Array  # [n]
     closed: dict[tuple[float, float], Kink] = field(default_factory=dict)
+    refuted: list[float] = field(default_factory=list)  # where a kink was predicted and is not
 
     def add(self, t: Array, y: Array) -> None:
         order = np.argsort(np.concatenate([self.t, t]), kind="stable")
@@ -144,14 +145,48 @@ class _Samples:
         """Longest stretches of at least three samples on one straight line, none across a closed kink."""
         t, y, s = self.t, self.y, self.s
         share = (t[2:] - t[1:-1]) / (t[2:] - t[:-2])  # weight of the left neighbour
-        straight = share[:, None] * y[:-2] + (1 - share)[:, None] * y[2:]
+        straight = chord_at(t[1:-1], t[:-2], y[:-2], t[2:], y[2:])
         allowed = CERTAIN * np.sqrt(s[1:-1] ** 2 + (share * s[:-2]) ** 2 + ((1 - share) * s[2:]) ** 2)
         collinear = np.abs(y[1:-1] - straight).max(axis=1) <= allowed
         barrier = np.array([(t[i], t[i + 1]) in self.closed for i in range(len(t) - 1)])
         collinear &= ~(barrier[:-1] | barrier[1:])
         inner = np.concatenate([[False], collinear, [False]])
         edges = np.flatnonzero(np.diff(inner.astype(np.int8)))
-        return [(int(a), int(b) + 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+        runs = [(int(a), int(b) + 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+        return [part for run in runs for part in self._straight(run)]
+
+    def _straight(self, run: tuple[int, int]) -> list[tuple[int, int]]:
+        """The run, or its parts if it bends too little from sample to sample but too much as a whole.
+
+        A part counts only with a sample well inside it: two of three samples right beside each other prove nothing.
+        """
+        i, j = run
+        angle = np.arctan(self.t[i : j + 1])
+        depth = (angle - angle[0]) / (angle[-1] - angle[0])
+        if j < i + 2 or not np.any((depth > 0.02) & (depth < 0.98)):
+            return []
+        place = (self.t[i : j + 1] - self.t[i]) / (self.t[j] - self.t[i])
+        inside = slice(i, j + 1)
+        chord = chord_at(self.t[inside], self.t[i], self.y[i], self.t[j], self.y[j])
+        spread = np.sqrt(self.s[inside] ** 2 + ((1 - place) * self.s[i]) ** 2 + (place * self.s[j]) ** 2)
+        excess = np.abs(self.y[inside] - chord).max(axis=1) / spread
+        worst = int(np.argmax(excess))
+        if excess[worst] <= CERTAIN:
+            return [run]
+        return self._straight((i, i + worst)) + self._straight((i + worst, j))
+
+    def drop(self, t: float) -> None:
+        """Forget a sample that is too close to another one to be of use."""
+        keep = self.t != t
+        self.t, self.y, self.s = self.t[keep], self.y[keep], self.s[keep]
+
+
+def chord_at(t: Array, a: Array, at_a: Array, b: Array, at_b: Array) -> Array:
+    """The straight line through (a, at_a) and (b, at_b) at t, reckoned from the nearer end so that no digits are lost."""
+    slope = (at_b - at_a) / np.asarray(b - a)[..., None]
+    from_a = np.asarray(np.abs(t - a) <= np.abs(t - b))[..., None]
+    start, value = np.where(from_a[..., 0], a, b), np.where(from_a, at_a, at_b)
+    return np.asarray(value + slope * np.asarray(t - start)[..., None])
 
 
 def middle(a: float, b: float) -> float:
@@ -206,6 +241,8 @@ def _prove(samples: _Samples, before: Piece, after: Piece, kink: Kink) -> None:
         seen = samples.y[np.searchsorted(samples.t, t)]
         spread = float(np.hypot(piece.uncertainty(t), samples.s[np.searchsorted(samples.t, t)]))
         if np.abs(seen - piece.at(t)).max() > CERTAIN * spread:
+            samples.drop(kink.right if kink.right < after.t[0] else kink.left)
+            samples.refuted.append(kink.t)
             return
     samples.closed[(kink.left, kink.right)] = kink
 
@@ -261,18 +298,21 @@ def _meet(
     t = left - float((second.at(left) - first.at(left)) @ jump) / size
     spread = float(np.hypot(first.uncertainty(t), second.uncertainty(t))) / np.sqrt(size)
     narrow = smallest(left)
+    if i == j:
+        if abs(t - left) <= 2 * CERTAIN * spread:
+            return [], None
+        around = [(samples.t[m], samples.t[m + 1]) for m in (i - 1, i)]
+        return [middle(a, b) for a, b in around if b - a > 0.01 * narrow], None
     if right - left <= narrow or (j <= i + 1 and right - left <= 4 * CERTAIN * spread):
         single = j <= i + 1 and left - CERTAIN * spread <= t <= right + CERTAIN * spread
         kink = Kink(float(np.clip(t, left, right)), jump, left, right, single)
-        if i < j:
-            for m in range(i, j):
-                samples.closed[(samples.t[m], samples.t[m + 1])] = kink
-            return [], kink
-        return None
+        for m in range(i, j):
+            samples.closed[(samples.t[m], samples.t[m + 1])] = kink
+        return [], kink
     if j > i + 1 or not left < t < right:
         return None
     reach = max(2 * CERTAIN * spread, 1e-7 * (right - left))
-    if reach > 0.25 * (right - left):
+    if reach > 0.25 * (right - left) or any(abs(t - other) <= 2 * reach for other in samples.refuted):
         return None
     new = []
     nearest, farthest = left, right

@@ -3,7 +3,7 @@
 The lemma takes steps so small that no ReLU switches inside them, where differences are exact in exact arithmetic. A
 real oracle rounds, so the step is chosen by measurement: derivatives along q1, q2 and their sum must add up, and how
 far they do not is the error of a difference, whatever it comes from (rounding, curvature, kinks, noise). The same test
-on every gradient, along one direction more, throws out those whose stencil straddles a kink.
+on every gradient, along a few directions more, throws out those whose stencil straddles a kink.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 Scheme = Literal["forward", "central"]
 Ask = Callable[[Tensor], Tensor]
 
+CHECKS = 3  # directions along which every gradient is tested
 _POINTS = 4  # where the step is calibrated
 _GOOD = 1e-9  # relative error of a derivative that is good enough: the smallest such step straddles the fewest kinks
 
@@ -34,7 +35,7 @@ class Stencil:
     """The same over the size of a typical derivative, where that was measured."""
 
     def rows_per_gradient(self, dim: int) -> int:
-        return 2 + dim if self.scheme == "forward" else 2 * (dim + 1)
+        return 1 + dim + CHECKS if self.scheme == "forward" else 2 * (dim + CHECKS)
 
 
 @dataclass(frozen=True)
@@ -87,15 +88,22 @@ def narrower(stencil: Stencil) -> Stencil:
     return Stencil(stencil.scheme, stencil.step / 5, stencil.error * 5, stencil.relative_error * 5)
 
 
-def stencil_rows(point: Tensor, stencil: Stencil, check: Tensor) -> Tensor:
-    """The rows that one gradient asks: the point [d], a step along each coordinate, and one along ``check`` [d]."""
-    steps = stencil.step * torch.cat([torch.eye(len(point), dtype=torch.float64), check[None]])
+def check_directions(dim: int, seed: int) -> Tensor:
+    """Random unit rows [CHECKS, d], the same for all gradients of a run."""
+    rows = torch.randn(CHECKS, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    units: Tensor = rows / rows.norm(dim=1, keepdim=True)
+    return units
+
+
+def stencil_rows(point: Tensor, stencil: Stencil, checks: Tensor) -> Tensor:
+    """The rows that one gradient asks: the point [d], a step along each coordinate, and one along each check."""
+    steps = stencil.step * torch.cat([torch.eye(len(point), dtype=torch.float64), checks])
     if stencil.scheme == "forward":
         return torch.cat([point[None], point + steps])
     return torch.cat([point + steps, point - steps])
 
 
-def gradient_from(answers: Tensor, stencil: Stencil, check: Tensor) -> Estimate:
+def gradient_from(answers: Tensor, stencil: Stencil, checks: Tensor) -> Estimate:
     """The gradient out of the answers [rows, k] to ``stencil_rows``."""
     answers = answers.to(torch.float64)
     if stencil.scheme == "forward":
@@ -105,6 +113,6 @@ def gradient_from(answers: Tensor, stencil: Stencil, check: Tensor) -> Estimate:
         plus, minus = answers.chunk(2)
         slopes = (plus - minus) / (2 * stencil.step)
         value = (plus[-1] + minus[-1]) / 2
-    gradient = slopes[:-1].T  # [k, d]
-    mismatch = (gradient @ check.to(gradient.device) - slopes[-1]).square().mean().sqrt()
+    gradient = slopes[: -len(checks)].T  # [k, d]
+    mismatch = (checks.to(gradient.device) @ gradient.T - slopes[-len(checks) :]).square().mean().sqrt()
     return Estimate(gradient, value, float(mismatch) / math.sqrt(2))

@@ -11,7 +11,7 @@ counts the singular values above 1e-5 of the largest. By default we depart from 
   the singular values and accepted only if moves in the null space it leaves are ignored.
 
 Without gradients the same runs on differences of values (Lemma 3.2); there the moves cost two rows and a gradient
-``d + 2``, so they are tried first. ``adaptive=False`` fixes every point before the first answer: see ``query_points``.
+about ``d``, so they are tried first. ``adaptive=False`` fixes every point before the first answer (``query_points``).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from torch import Tensor
 
 from divulge.errors import AttackFailed, DivulgeError, InvalidInput
 from divulge.oracles.base import Oracle
-from divulge.span.differences import stencil_rows, uncalibrated
-from divulge.span.recovery import Method, Recovery, check_direction, gaussian
+from divulge.span.differences import check_directions, stencil_rows, uncalibrated
+from divulge.span.recovery import Method, Recovery, gaussian
 from divulge.span.result import Span
 
 Source = Literal["auto", "gradients", "values"]
@@ -130,9 +130,9 @@ def _blocks(dim: int, samples: int, source: str, scale: float, seed: int, eps: f
     if source == "gradients":
         yield points
         return
-    check, stencil = check_direction(dim, seed), uncalibrated(eps, scale)
+    checks, stencil = check_directions(dim, seed + 3), uncalibrated(eps, scale)
     for point in points:
-        yield stencil_rows(point, stencil, check)
+        yield stencil_rows(point, stencil, checks)
 
 
 def _check(

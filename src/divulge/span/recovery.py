@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
@@ -15,20 +17,22 @@ from divulge.span.differences import (
     Estimate,
     Stencil,
     calibrate,
+    check_directions,
     gradient_from,
     narrower,
     stencil_rows,
     uncalibrated,
 )
+from divulge.span.gaps import confirmed_fall, gap_after, steepest_falls
 from divulge.span.result import Span
-from divulge.span.rows import RowSpace, clearest_gaps, gap_after
+from divulge.span.rows import RowSpace
 
 Method = Literal["default", "paper"]
 
 _PAPER_THRESHOLD = 1e-5
 _ROUNDING = 32.0  # a gradient is trusted to this many rounding errors of the oracle's number format
 _IGNORED = 0.2  # a move that changes outputs by more than this part of their usual change is never called ignored
-_STRADDLES = 10.0  # a gradient that misses linearity by this many standard errors has a kink in its stencil
+_STRADDLES = 8.0  # a gradient that misses linearity by this many standard errors has a kink in its stencil
 _NOISY = 1e-4  # relative error of a derivative from which the rank is read off the gap
 _CLEAR = 3.0  # a smaller gap than this decides nothing
 _CHUNK = 64  # gradient queries sent together when none depends on an answer
@@ -59,10 +63,11 @@ class Recovery:
         self.moves = 0
         self.moved_by = 0.0  # largest output change under a move in the present null space
         self.adaptive = True
+        self.next_look = 32  # rows at which a noisy run next looks for a gap
         self.number_eps = float(torch.finfo(oracle.dtype).eps)
         self.noisy = oracle.eps > 100 * self.number_eps  # the oracle says so itself: a guard rounds or adds noise
         self.stencil: Stencil | None = None
-        self.check_direction = check_direction(self.dim, seed)
+        self.checks = check_directions(self.dim, seed + 3)
         self.error_unit = 0.0  # gradients by differences are weighted so that each has this error in every entry
         self.rejected = 0
         self.notes: list[str] = []
@@ -111,8 +116,8 @@ class Recovery:
             self._tell(rank)
         if self.rows.size == self.dim and not self.noisy:
             self.noisy = self._differs_when_repeated()
-        while self.noisy and len(self.curve) < limit and self.rows.rows_seen < 2 * self.dim:
-            points = gaussian(min(_CHUNK, limit - len(self.curve)), self.dim, self.scale, self.generator)
+        while self.noisy and len(self.curve) < limit and not self._clear_enough():
+            points = gaussian(min(self.patience, limit - len(self.curve)), self.dim, self.scale, self.generator)
             values, gradients = self._gradients(points)
             self.values.append(values)
             self._take(gradients)
@@ -127,7 +132,7 @@ class Recovery:
         self.error_unit = self.stencil.error
         self.noisy = self.stencil.relative_error > _NOISY
         limit = samples if samples is not None else 2 * self.dim + self.patience
-        while self.noisy and len(self.curve) < limit and self.rows.rows_seen < 2 * self.dim:
+        while self.noisy and len(self.curve) < limit and not self._clear_enough():
             self._take_estimate(self._difference(gaussian(1, self.dim, self.scale, self.generator)[0]))
             self._tell(limit)
         point = gaussian(1, self.dim, self.scale, self.generator)[0]
@@ -145,6 +150,16 @@ class Recovery:
                 if self.idle >= self.patience:
                     self._give_up()
                     return
+
+    def _clear_enough(self) -> bool:
+        """With noise: is there a gap that the null space confirms? Looked at whenever the rows have doubled."""
+        if self.rows.rows_seen < self.next_look:
+            return False
+        self.next_look = 2 * self.rows.rows_seen
+        if self.rows.rows_seen >= 8 * self.dim:
+            return True
+        singular, vectors = self.rows.decompose()
+        return confirmed_fall(singular, self._ignores(vectors), at_least=_CLEAR, noisy=True) is not None
 
     def _differs_when_repeated(self) -> bool:
         point = gaussian(1, self.dim, self.scale, self.generator)
@@ -235,8 +250,8 @@ class Recovery:
 
     def _difference(self, point: Tensor) -> Estimate:
         assert self.stencil is not None
-        answers = self._outputs(stencil_rows(point, self.stencil, self.check_direction))
-        return gradient_from(answers, self.stencil, self.check_direction)
+        answers = self._outputs(stencil_rows(point, self.stencil, self.checks))
+        return gradient_from(answers, self.stencil, self.checks)
 
     def _take_estimate(self, estimate: Estimate) -> bool:
         """A gradient by differences joins with the weight that its linearity test gives it.
@@ -328,14 +343,16 @@ class Recovery:
         self, singular: Tensor, vectors: Tensor, threshold: float, may_ask: bool
     ) -> tuple[int, float, float | None]:
         """Every row looked new: a full-rank network, too few samples, or noise over a span that a gap gives away."""
-        usable = singular[: max(2, 3 * len(singular) // 4)]  # the smallest values of pure noise are ragged
-        for rank in clearest_gaps(usable, at_least=1.5, count=6) if len(singular) > 4 else []:
+        rank, gap, invariance = 0, 0.0, None
+        if may_ask and len(singular) > 4:
+            steep = {} if self.noisy else {"at_least": _CLEAR}
+            fall = confirmed_fall(singular, self._ignores(vectors), noisy=self.noisy, **steep)
+            if fall is not None:
+                rank, gap, invariance = fall.rank, fall.gap, fall.invariance
+        elif len(singular) > 4:
+            rank = next(iter(steepest_falls(singular, at_least=_CLEAR)), 0)
             gap = gap_after(singular, rank, 0.0)
-            if gap < _CLEAR and not (self.noisy and may_ask):
-                continue
-            invariance = self._check_null_space(vectors[:rank]) if may_ask else None
-            if invariance is None and may_ask:
-                continue
+        if rank:
             unchecked = "" if may_ask else " (not checked, since all points were fixed in advance)"
             self.notes.append(
                 f"The answers are noisier than their number format: the rank is read off the gap in the singular "
@@ -344,10 +361,8 @@ class Recovery:
             return rank, float(singular[rank]), invariance
         if self.noisy:
             self.complete = False
-            self.notes.append(
-                "The answers are noisy and no gap in the singular values tells the rank; take more samples."
-            )
-            rank = clearest_gaps(usable, at_least=0.0, count=1)[0] if len(usable) > 1 else len(usable)
+            self.notes.append("The answers are noisy and no gap in the singular values tells the rank.")
+            rank = next(iter(steepest_falls(singular, at_least=0.0)), len(singular))
             return rank, float(singular[rank]) if rank < len(singular) else 0.0, None
         if self.rows.size == self.dim:
             self.notes.append(f"The first layer has full rank {self.dim}: there is no null space, every input matters.")
@@ -356,18 +371,18 @@ class Recovery:
             self.notes.append(f"All {len(self.curve)} samples still added directions: take more to find the rest.")
         return int((singular > threshold).sum()), threshold, None
 
-    def _check_null_space(self, basis: Tensor) -> float | None:
-        """The relative output change under moves that this basis says are ignored; None if they are not."""
-        fresh, noise, other = (gaussian(self.patience, self.dim, self.scale, self.generator) for _ in range(3))
-        change = noise - fresh
-        basis = basis.cpu()
-        moved = fresh + change - (change @ basis.T) @ basis
-        still, again, after, elsewhere = self._outputs(torch.cat([fresh, fresh, moved, other])).chunk(4)
-        typical = float((elsewhere - still).square().mean().sqrt())
-        repeat = float((again - still).square().mean().sqrt()) / max(typical, 1e-300)
-        invariance = float((after - still).square().mean().sqrt()) / max(typical, 1e-300)
-        allowed = _IGNORED if self.noisy else _IGNORED / 4
-        return invariance if invariance**2 <= allowed**2 + 4 * repeat**2 else None
+    def _ignores(self, vectors: Tensor) -> Callable[[int], tuple[float, float]]:
+        """For ranks of ``vectors``: the output change under moves they say are ignored, and when asking again."""
+
+        def ask(rank: int) -> tuple[float, float]:
+            fresh, noise, other = (gaussian(self.patience, self.dim, self.scale, self.generator) for _ in range(3))
+            basis, change = vectors[:rank].cpu(), noise - fresh
+            moved = fresh + change - (change @ basis.T) @ basis
+            still, again, after, elsewhere = self._outputs(torch.cat([fresh, fresh, moved, other])).chunk(4)
+            typical = max(_rms(elsewhere - still), torch.finfo(torch.float64).tiny)
+            return _rms(after - still) / typical, _rms(again - still) / typical
+
+        return ask
 
     def _relative(self, change: float) -> float:
         values = torch.cat(self.values)
@@ -377,13 +392,7 @@ class Recovery:
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"samples": len(self.curve), "moves_checked": self.moves}
         if self.stencil is not None:
-            facts |= {
-                "scheme": self.stencil.scheme,
-                "step": self.stencil.step,
-                "derivative_error": self.stencil.error,
-                "rows_per_gradient": self.stencil.rows_per_gradient(self.dim),
-                "gradients_rejected": self.rejected,
-            }
+            facts |= {**asdict(self.stencil), "gradients_rejected": self.rejected}
         return facts
 
 
@@ -392,7 +401,5 @@ def gaussian(count: int, dim: int, scale: float, generator: torch.Generator) -> 
     return points
 
 
-def check_direction(dim: int, seed: int) -> Tensor:
-    direction = torch.randn(dim, generator=torch.Generator().manual_seed(seed + 3), dtype=torch.float64)
-    unit: Tensor = direction / direction.norm()
-    return unit
+def _rms(change: Tensor) -> float:
+    return float(change.square().mean().sqrt())

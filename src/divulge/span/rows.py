@@ -129,21 +129,3 @@ class RowSpace:
         _, s, vh = torch.linalg.svd(matrix, full_matrices=False)
         vectors: Tensor = vh @ self.basis
         return s, vectors
-
-
-def gap_after(singular_values: Tensor, rank: int, floor: float) -> float:
-    """How many times the last value kept exceeds the first one dropped (or the floor, where that is larger)."""
-    if rank == 0 or len(singular_values) == 0:
-        return float("inf")
-    dropped = float(singular_values[rank]) if rank < len(singular_values) else 0.0
-    below = max(dropped, floor)
-    return float(singular_values[rank - 1]) / below if below > 0 else float("inf")
-
-
-def clearest_gaps(singular_values: Tensor, *, at_least: float, count: int) -> list[int]:
-    """Ranks at which the singular values fall by a factor of ``at_least`` or more, the steepest fall first."""
-    if len(singular_values) < 2:
-        return []
-    falls = singular_values[:-1] / singular_values[1:].clamp_min(torch.finfo(torch.float64).tiny)
-    order = torch.argsort(falls, descending=True)[:count]
-    return [int(i) + 1 for i in order if float(falls[i]) >= at_least]

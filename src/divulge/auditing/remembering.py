@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from divulge.auditing.copying import extract
 from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, severity_of
@@ -17,8 +16,9 @@ from divulge.oracles.base import Access, Spent
 from divulge.report.pictures import picture_grid
 
 SHOWN = 10
-MOST_FALSE = 0.01
-"""The share of unseen inputs that may match by chance at the threshold."""
+BATCHES = 2
+LARGE = 200_000
+"""Parameters from which on the time, not a fixed number of restarts, decides how long the attack goes on."""
 
 
 def _weights_obstacle(target: Target) -> str:
@@ -92,24 +92,31 @@ def _beside_true_weights(target: Target, seconds: float) -> str:
 def _reconstruct(model: nn.Module, target: Target, seconds: float) -> Any:
     from divulge import reconstruction
 
+    large = sum(parameter.numel() for parameter in model.parameters()) > LARGE
     with deadline(seconds):
-        return reconstruction.from_weights(model, seed=target.seed)
+        return reconstruction.from_weights(
+            model,
+            seed=target.seed,
+            mean=target.mean,
+            value_range=(0.0, 1.0) if target.shape is not None else None,
+            shape=target.shape,
+            batches=1 if large else BATCHES,
+            seconds=0.8 * seconds if large else None,
+        )
 
 
 def _judge(target: Target, found: Any) -> dict[str, Any]:
     """How many training records the samples match at a threshold that unseen inputs do not reach."""
     if target.inputs is None:
         return {"matched": None, "samples": len(found.samples)}
-    match = found.match(target.inputs, unseen=target.unseen)
-    threshold = match.threshold(MOST_FALSE)
-    hits = match.correlation > threshold
+    match = found.match(target.inputs, unseen=target.unseen, mean=target.mean)
     return {
         "match": match,
-        "matched": int(hits.sum()),
-        "threshold": float(threshold),
+        "matched": match.found(),
         "samples": len(found.samples),
+        "threshold": match.threshold,
         "best": float(match.correlation.max()),
-        "control": None if match.control is None else float((match.control.correlation > threshold).double().mean()),
+        "control": match.false_positive_rate,
     }
 
 
@@ -119,10 +126,9 @@ def _finding(
 ) -> Finding:  # fmt: skip
     matched, total = judged["matched"], 0 if target.inputs is None else len(target.inputs)
     if matched is None:
-        outcome: Outcome = "partly" if judged["samples"] else "failed"
+        outcome: Outcome = "failed"
         title = f"{judged['samples']} candidate training records, not compared with any data"
         certainty = "No training data was given to compare with, so nothing is claimed."
-        outcome = "failed"
     else:
         outcome = "failed" if matched == 0 else "succeeded" if matched >= max(2, total // 10) else "partly"
         if target.unseen is None and outcome == "succeeded":
@@ -135,7 +141,9 @@ def _finding(
             if control is not None
             else "No unseen inputs were given as a control, so likeness by chance is not ruled out."
         )
-    measures = {key: judged[key] for key in ("matched", "samples", "threshold", "best", "control") if key in judged}
+    measures: dict[str, Any] = {
+        key: judged[key] for key in ("matched", "samples", "threshold", "best", "control") if key in judged
+    }
     return Finding(
         name=name,
         question="training-data",
@@ -165,15 +173,10 @@ def _finding(
 
 def _pictures(target: Target, judged: dict[str, Any], found: Any) -> tuple[Picture, ...]:
     match = judged.get("match")
-    if target.shape is None or match is None or target.inputs is None or len(found.samples) == 0:
+    if target.shape is None or match is None or len(found.samples) == 0:
         return ()
-    shift = target.mean if target.mean is not None else torch.zeros(target.input_dim, dtype=torch.float64)
     order = match.correlation.argsort(descending=True)[:SHOWN]
-    chosen: Tensor = torch.as_tensor(match.pairs)[order]
-    rows = [
-        ("training", target.inputs[order] + shift),
-        ("rebuilt", found.samples[chosen].to(torch.float64) + shift),
-    ]
+    rows = [("training", match.truth[order]), ("rebuilt", match.rebuilt[order])]
     captions = [[""] * len(order), [f"{float(match.correlation[i]):.2f}" for i in order]]
     png = picture_grid(rows, target.shape, captions=captions)
     words = f"{len(order)} training inputs above the reconstruction closest to each"

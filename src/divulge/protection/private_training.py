@@ -9,6 +9,7 @@ go through Opacus. What the privacy costs is always asked of an accountant (``di
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,7 +61,7 @@ def _descend(
     """Full-batch private descent of all models in the stack, in place."""
     privacy = recipe.privacy
     parameters = stack.parameters()
-    optimiser = recipe.optimiser_for(_Parameters(parameters))
+    descent = recipe.descent(parameters)
     examples = sum(X.shape[1] for X, _ in parts)
     for step in range(recipe.epochs):
         gradients, norms = clipped_sum(stack, parts, recipe.loss, None if privacy is None else privacy.clip)
@@ -68,7 +69,7 @@ def _descend(
             _add_noise(gradients, privacy.noise_multiplier * privacy.clip, generators)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient.div_(examples)
-        optimiser.step()
+        descent.step()
         if step % 10 == 0 or step + 1 == recipe.epochs:
             report("private training", step + 1, recipe.epochs, gradient_norm=f"{float(norms.mean()):.3g}")
     return stack
@@ -79,17 +80,6 @@ def _add_noise(gradients: list[Tensor], deviation: float, generators: list[torch
         for model, generator in enumerate(generators):
             noise = torch.normal(0.0, deviation, gradient[model].shape, generator=generator, dtype=gradient.dtype)
             gradient[model] += noise.to(gradient.device)
-
-
-class _Parameters(nn.Module):
-    """Bare tensors as a module, so that the recipe can build its optimiser for them."""
-
-    def __init__(self, tensors: list[Tensor]) -> None:
-        super().__init__()
-        self._tensors = tensors
-
-    def parameters(self, recurse: bool = True) -> Any:
-        return iter(self._tensors)
 
 
 def _train_sampled(recipe: Recipe, privacy: Privacy, model: nn.Module, rows: Tensor, targets: Tensor) -> nn.Module:
@@ -105,19 +95,21 @@ def _train_sampled(recipe: Recipe, privacy: Privacy, model: nn.Module, rows: Ten
     assert recipe.batch_size is not None
     order = torch.Generator().manual_seed(recipe.seed)
     loader = DataLoader(TensorDataset(rows, targets), batch_size=recipe.batch_size, generator=order)
-    private, optimiser, batches = PrivacyEngine().make_private(
-        module=model.train(),
-        optimizer=recipe.optimiser_for(model),
-        data_loader=loader,
-        noise_multiplier=privacy.noise_multiplier,
-        max_grad_norm=privacy.clip,
-        noise_generator=_generator(privacy.noise_seed),
-    )
+    with warnings.catch_warnings():  # its advice on secure random numbers is in our documentation
+        warnings.simplefilter("ignore", UserWarning)
+        private, optimiser, batches = PrivacyEngine().make_private(
+            module=model.train(),
+            optimizer=recipe.optimiser_for(model),
+            data_loader=loader,
+            noise_multiplier=privacy.noise_multiplier,
+            max_grad_norm=privacy.clip,
+            noise_generator=_generator(privacy.noise_seed),
+        )
     for epoch in range(recipe.epochs):
         for X, y in batches:
             optimiser.zero_grad()
             if len(X):
-                recipe.loss_of(private(shaped(X, model)), y).backward()  # type: ignore[no-untyped-call]
+                recipe.loss_of(private(shaped(X, model).requires_grad_()), y).backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             else:
                 _noise_only_step(optimiser)

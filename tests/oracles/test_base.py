@@ -60,13 +60,34 @@ def test_non_finite_rows_are_refused_and_cost_nothing(make, bad, ask):
     assert oracle.ledger.total == 0
 
 
-def test_a_non_finite_entry_is_found_even_where_its_weights_are_zero():
-    model = MLP([4, 8, 1])
+@pytest.mark.parametrize("weight", [0.0, 1.0, -1.0])
+@pytest.mark.parametrize("widths", [[4, 8, 1], [4, 8, 8, 2], [4, 3], [4, 1, 1]])
+@pytest.mark.parametrize("activation", ["relu", "elu", "softplus", "tanh"])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_non_finite_entry_is_found_whatever_the_weights_do_with_it(weight, widths, activation, depth):
+    """Behind weights of one sign an infinite entry ends as a layer of zeros, and the output is as finite as ever."""
+    model = MLP(widths, activation=activation)
+    linears = [layer for layer in model if isinstance(layer, nn.Linear)]
     with torch.no_grad():
-        model[0].weight[:, 1] = 0
+        linears[min(depth, len(linears) - 1)].weight[:, :2] = weight
+    oracle = divulge.oracle(model, access="gradient")
+    for bad in (np.inf, -np.inf, np.nan):
+        for row in ([bad, 0, 0, 0], [bad, -bad, 1, bad], [0, 0, 0, bad]):
+            for ask in (oracle.value, oracle.gradient, oracle.label):
+                with pytest.raises(NonFiniteInput):
+                    ask([[1, 1, 1, 1], row])
+    assert oracle.ledger.total == 0
+
+
+def test_training_on_does_not_change_an_oracle():
+    model = MLP([4, 8, 1])
     oracle = divulge.oracle(model)
+    before = oracle.value(torch.ones(1, 4))
+    with torch.no_grad():
+        model[0].weight.fill_(-1.0)
+    assert torch.equal(oracle.value(torch.ones(1, 4)), before)
     with pytest.raises(NonFiniteInput):
-        oracle.value([[0, np.inf, 0, 0]])
+        oracle.value([[np.inf] * 4])
 
 
 def test_large_but_finite_rows_pass():

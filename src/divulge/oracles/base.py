@@ -34,6 +34,7 @@ from divulge.errors import (
 Access = Literal["label", "value", "gradient", "weights"]
 Kind = Literal["label", "value", "gradient"]
 ACCESS_LEVELS: tuple[Access, ...] = ("label", "value", "gradient", "weights")  # each includes the ones before it
+RANK: dict[Access, int] = {level: rank for rank, level in enumerate(ACCESS_LEVELS)}
 
 
 @dataclass(frozen=True)
@@ -83,24 +84,26 @@ class Ledger:
             raise InvalidInput(f"A budget of {budget} rows makes no sense; give zero or more, or None for no limit.")
         self.budget = budget
         self._spent = {"value": 0, "gradient": 0, "label": 0}
+        self._total = 0
         self._requests = 0
         self._lock = threading.Lock()
 
     def charge(self, kind: Kind, rows: int) -> None:
         """Reserve ``rows`` of the budget before they are asked, or raise with nothing charged."""
         with self._lock:
-            total = sum(self._spent.values())
-            if self.budget is not None and total + rows > self.budget:
+            if self.budget is not None and self._total + rows > self.budget:
                 raise BudgetExhausted(
-                    f"The budget of {self.budget:,} rows is used up: {total:,} were answered and {rows:,} more were "
-                    f"asked for. Raise the budget or ask for at most {self.budget - total:,}."
+                    f"The budget of {self.budget:,} rows is used up: {self._total:,} were answered and {rows:,} more "
+                    f"were asked for. Raise the budget or ask for at most {self.budget - self._total:,}."
                 )
             self._spent[kind] += rows
+            self._total += rows
 
     def refund(self, kind: Kind, rows: int) -> None:
         """Give back rows that were reserved and never answered."""
         with self._lock:
             self._spent[kind] -= rows
+            self._total -= rows
 
     def count_request(self, requests: int = 1) -> None:
         with self._lock:
@@ -128,7 +131,7 @@ class Ledger:
 
     @property
     def total(self) -> int:
-        return self.snapshot().total
+        return self._total
 
     @property
     def remaining(self) -> int | None:
@@ -175,21 +178,33 @@ class Oracle(ABC):
     def value(self, X: Any) -> Tensor:
         """The model's outputs, [n, k]."""
         rows = self._admit(X, "value")
-        with _Charge(self.ledger, "value", len(rows)):
-            return self._finite(self._value(rows), "value")
+        self.ledger.charge("value", len(rows))
+        try:
+            return self._finite(self._value(rows), "value", rows)
+        except BaseException as error:
+            self._give_back("value", len(rows), error)
+            raise
 
     def gradient(self, X: Any) -> tuple[Tensor, Tensor]:
         """The model's outputs [n, k] and the gradient of each with respect to the input [n, k, d]."""
         rows = self._admit(X, "gradient")
-        with _Charge(self.ledger, "gradient", len(rows)):
+        self.ledger.charge("gradient", len(rows))
+        try:
             values, gradients = self._gradient(rows)
-            return self._finite(values, "value"), self._finite(gradients, "gradient")
+            return self._finite(values, "value", rows), self._finite(gradients, "gradient")
+        except BaseException as error:
+            self._give_back("gradient", len(rows), error)
+            raise
 
     def label(self, X: Any) -> Tensor:
         """The model's decisions, [n] integers."""
         rows = self._admit(X, "label")
-        with _Charge(self.ledger, "label", len(rows)):
+        self.ledger.charge("label", len(rows))
+        try:
             return self._label(rows)
+        except BaseException as error:
+            self._give_back("label", len(rows), error)
+            raise
 
     def weights(self) -> nn.Module:
         """The model itself as a torch module, for the holder of the weights. Nothing is charged."""
@@ -198,7 +213,7 @@ class Oracle(ABC):
         return self._weights()
 
     def allows(self, kind: Access) -> bool:
-        return ACCESS_LEVELS.index(kind) <= ACCESS_LEVELS.index(self.access)
+        return RANK[kind] <= RANK[self.access]
 
     @property
     def eps(self) -> float:
@@ -227,7 +242,7 @@ class Oracle(ABC):
         raise AccessDenied(f"{type(self).__name__} cannot answer gradients of this target; ask for values instead.")
 
     def _label(self, X: Tensor) -> Tensor:
-        return decide(self._finite(self._value(X), "value"), self.threshold)
+        return decide(self._finite(self._value(X), "value", X), self.threshold)
 
     def _weights(self) -> nn.Module:
         raise UnsupportedModel(f"{type(self).__name__} has no weights to show; ask it for answers instead.")
@@ -236,8 +251,9 @@ class Oracle(ABC):
         """Outputs [n, k] that torch can differentiate, for guards that explain the model on its owner's side."""
         raise UnsupportedModel(f"{type(self).__name__} has no torch graph that an explanation could be computed from.")
 
-    _finds_nonfinite_rows = False
-    """True where ``_value`` and ``_gradient`` notice NaN and infinity in the rows themselves, at less cost."""
+    _answers_tell = False
+    """True where a row with NaN or infinity is sure to be answered with NaN or infinity, so that checking the answers
+    checks the rows too, and is less to read."""
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -248,30 +264,24 @@ class Oracle(ABC):
                 f'access="{kind}" if the attacker you have in mind can see that.'
             )
         rows = as_rows(X, self.input_dim, self.dtype, self.device)
-        return rows if self._finds_nonfinite_rows else check_finite_rows(rows)
+        return rows if self._answers_tell else check_finite_rows(rows)
 
-    def _finite(self, answer: Tensor, what: str) -> Tensor:
+    def _give_back(self, kind: Kind, rows: int, error: BaseException) -> None:
+        """Refund the rows that the target never answered."""
+        if not isinstance(error, NonFiniteAnswer):  # an answer of NaN was an answer
+            self.ledger.refund(kind, rows - getattr(error, "rows_answered", 0))
+
+    def _finite(self, answer: Tensor, what: str, rows: Tensor | None = None) -> Tensor:
+        """The answer again, or NonFiniteAnswer; NonFiniteInput where the fault lies with the rows."""
         if not all_finite(answer):
+            if rows is not None:
+                check_finite_rows(rows)
             bad = int((~torch.isfinite(answer)).flatten(1).any(dim=1).sum())
             raise NonFiniteAnswer(
                 f"The model answered NaN or infinity for the {what} of {bad} of {len(answer)} rows; check its weights "
                 "and the range of its inputs."
             )
         return answer
-
-
-class _Charge:
-    """Charge rows for the length of a question; give them back if it raised before the target answered."""
-
-    def __init__(self, ledger: Ledger, kind: Kind, rows: int) -> None:
-        self.ledger, self.kind, self.rows = ledger, kind, rows
-
-    def __enter__(self) -> None:
-        self.ledger.charge(self.kind, self.rows)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is not None and not isinstance(error, NonFiniteAnswer):  # an answer of NaN was an answer
-            self.ledger.refund(self.kind, self.rows - getattr(error, "rows_answered", 0))
 
 
 def check_access(access: str) -> None:
@@ -293,7 +303,10 @@ def all_finite(tensor: Tensor) -> bool:
 
 def as_rows(X: Any, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Query rows as a tensor [n, width]; pictures are flattened, a single row is taken as a batch of one."""
-    if not isinstance(X, Tensor):
+    if isinstance(X, Tensor) and X.ndim == 2 and X.dtype is dtype and X.device == device:
+        if X.shape[1] == width and len(X) and not X.requires_grad:
+            return X  # what an attack sends nearly always
+    elif not isinstance(X, Tensor):
         X = _tensor(X)
     if X.is_complex():
         raise InvalidInput(f"Query rows must be real numbers, not {X.dtype}.")

@@ -196,7 +196,7 @@ def _perceptron(model: Any) -> tuple[list[Affine], str]:
 def _affine(step: Any) -> Affine:
     """A preprocessing step as x -> A x + b; the steps that are not affine are refused by name."""
     name = type(step).__name__ if type(step).__module__.startswith("sklearn.") else "of your own"
-    width = getattr(step, "n_features_in_", None)
+    width: Any = getattr(step, "n_features_in_", None)
     if name == "StandardScaler":
         scale = np.ones(width) if step.scale_ is None else step.scale_
         return np.diag(1 / scale), -(step.mean_ if step.with_mean else np.zeros(width)) / scale

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from divulge.errors import InvalidInput, UnsupportedModel
-from divulge.oracles.base import Access, Oracle, check_finite_rows, in_batches
+from divulge.oracles.base import Access, Oracle, in_batches
 
 Precision = Literal["native", "double"]
 LIVE_NUMBERS = 2**26
@@ -19,7 +19,8 @@ LIVE_NUMBERS = 2**26
 
 
 class TorchOracle(Oracle):
-    """Answers for a torch module in its own precision, or, with ``precision="double"``, for a float64 copy of it.
+    """Answers for a torch module as it is when it is given: in its own precision, or, with ``precision="double"``, in
+    float64. The oracle keeps a copy, in evaluation mode; training the original further does not change its answers.
 
     ``output`` turns logits into what the endpoint would show; None leaves the module's outputs as they are.
     ``batch_size`` is how many rows are computed at once; by default as many as fit in a fixed amount of memory.
@@ -52,32 +53,24 @@ class TorchOracle(Oracle):
             threshold=0.5 if isinstance(_last_layer(module), nn.Sigmoid) else 0.0,
         )
         self._module = module
-        self._layers = list(module) if is_plain_sequence(module) else [module]
-        self._finds_nonfinite_rows = _starts_linear(module) and len(shape) == 1
+        self._answers_tell = answers_tell(module)
         checked_batch_size(batch_size)
         self._value_rows = batch_size or max(1, LIVE_NUMBERS // activations)
         self._gradient_rows = batch_size or max(1, LIVE_NUMBERS // (activations + self.output_dim * self.input_dim))
 
     def _weights(self) -> nn.Module:
-        return copy.deepcopy(self._module)
+        return copy.deepcopy(self._module).requires_grad_()
 
     def _forward(self, X: Tensor) -> Tensor:
-        if self._finds_nonfinite_rows:
-            # NaN or infinity times any weight, zero too, is NaN or infinite: one unit of the first layer tells for the
-            # whole row, which saves reading all of X once more
-            first, *others = self._layers
-            out = first(X)
-            if not math.isfinite(out.select(1, 0).sum().item()):
-                check_finite_rows(X.detach())
-            for layer in others:
-                out = layer(out)
-        else:
-            out = self._module(X.reshape(len(X), *self.input_shape))
-        return out.reshape(len(X), -1)
+        flat = len(self.input_shape) == 1
+        out: Tensor = self._module(X if flat else X.reshape(len(X), *self.input_shape))
+        return out if out.ndim == 2 else out.reshape(len(X), -1)
 
     def _value(self, X: Tensor) -> Tensor:
-        with torch.no_grad():
-            return in_batches(X, self._value_rows, lambda rows: (self._forward(rows),))[0]
+        # neither the rows nor the weights ask for gradients, so none are kept; the detour is for large queries only
+        if len(X) > self._value_rows:
+            return in_batches(X, self._value_rows, lambda rows: (self._value(rows),))[0]
+        return self._forward(X).detach()
 
     def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         values, gradients = in_batches(X, self._gradient_rows, lambda rows: jacobian(self._forward, rows))
@@ -160,25 +153,23 @@ def checked_precision(precision: str) -> None:
 
 def is_plain_sequence(module: nn.Module) -> TypeGuard[nn.Sequential]:
     """Whether calling the module is calling its layers one after the other, and nothing else."""
-    hooked = bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
-    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and not hooked
+    plain = isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
+    return plain and not _hooked(module)
 
 
 def _prepared(
     module: nn.Module, precision: Precision, device: str | torch.device | None
 ) -> tuple[nn.Module, torch.dtype, torch.device]:
-    """The module ready to answer (a copy where it must be changed for that), its number format and its device."""
+    """A copy of the module that is ready to answer, its number format and its device."""
     checked_precision(precision)
     reference = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros((), dtype=torch.float64))
     try:
         device = torch.device(device) if device is not None else reference.device
         dtype = torch.float64 if precision == "double" else reference.dtype
-        learning = any(part.training for part in module.modules())
-        if learning or device != reference.device or dtype != reference.dtype:
-            module = copy.deepcopy(module).to(device=device, dtype=dtype).eval()
+        module = copy.deepcopy(module).to(device=device, dtype=dtype).eval()
     except (RuntimeError, AssertionError) as error:  # torch's ways to say that a device is not there
-        raise InvalidInput(f"The model cannot be moved to {device}: {str(error).splitlines()[0]}") from error
-    return module, dtype, device
+        raise InvalidInput(f"The model cannot be copied to {device}: {str(error).splitlines()[0]}") from error
+    return module.requires_grad_(False), dtype, device
 
 
 def _probe(module: nn.Module, X: Tensor) -> tuple[Tensor, int]:
@@ -206,8 +197,29 @@ def _probe(module: nn.Module, X: Tensor) -> tuple[Tensor, int]:
     return answer, max(1, numbers[0] // len(X))
 
 
-def _starts_linear(module: nn.Module) -> bool:
-    return is_plain_sequence(module) and len(module) > 0 and type(module[0]) is nn.Linear
+def answers_tell(module: nn.Module) -> bool:
+    """Whether NaN or infinity in a row is sure to reach every output, so that the rows need no check of their own.
+
+    Zero times infinity is NaN, so one bad input makes every unit of a linear layer bad, and every output of the last
+    one. An activation in between hides it only where all units are minus infinity; they cannot be if every input has a
+    weight that is not below zero (and, for an input that may be minus infinity itself, one that is not above).
+    """
+    if not is_plain_sequence(module) or len(module) % 2 == 0:
+        return False
+    linears, between = list(module)[::2], list(module)[1::2]
+    if not all(type(layer) is nn.Linear and not _hooked(layer) for layer in linears):
+        return False
+    if not all(isinstance(layer, nn.ReLU | nn.ELU | nn.Softplus) for layer in between):
+        return False
+    for depth, layer in enumerate(linears[:-1]):
+        weight = layer.weight.detach()  # type: ignore[operator]
+        if not bool((weight.amax(dim=0) >= 0).all()) or (depth == 0 and not bool((weight.amin(dim=0) <= 0).all())):
+            return False
+    return True
+
+
+def _hooked(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 def _last_layer(module: nn.Module) -> nn.Module:

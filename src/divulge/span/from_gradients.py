@@ -43,7 +43,7 @@ def from_gradients(
     samples: int | None = None,
     rank: int | None = None,
     outputs: Literal["all"] | int | None = None,
-    patience: int = 8,
+    patience: int = 6,
     scale: float = 1.0,
     seed: int = 0,
 ) -> Span:

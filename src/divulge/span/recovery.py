@@ -62,6 +62,7 @@ class Recovery:
         self.values: list[Tensor] = []  # outputs at Gaussian points, to tell what a large change is
         self.moves = 0
         self.moved_by = 0.0  # largest output change under a move in the present null space
+        self.worst_move: tuple[Tensor, Tensor] | None = None
         self.adaptive = True
         self.next_look = 32  # rows at which a noisy run next looks for a gap
         self.number_eps = float(torch.finfo(oracle.dtype).eps)
@@ -105,13 +106,12 @@ class Recovery:
             self.values.append(values[: len(fresh)])
             self._take(gradients)
             if self.rows.size > rank_before:
-                self.moves, self.moved_by = 0, 0.0
+                self._forget_moves()
             elif len(moved):
-                self._note_moves(values[: len(moved)], values[len(fresh) :])
+                self._note_moves(fresh[: len(moved)], moved, values[: len(moved)], values[len(fresh) :])
             if self.idle >= self.patience:
-                if self._ignored():
-                    return
-                if not self._follow_change(fresh, limit):
+                self._more_moves(fresh, values[: len(fresh)])
+                if self._ignored() or not self._follow_change(limit):
                     return
             self._tell(rank)
         if self.rows.size == self.dim and not self.noisy:
@@ -176,9 +176,24 @@ class Recovery:
         moved: Tensor = points + change - (change @ basis.T) @ basis
         return moved
 
-    def _note_moves(self, still: Tensor, moved: Tensor) -> None:
+    def _note_moves(self, starts: Tensor, ends: Tensor, still: Tensor, moved: Tensor) -> None:
         self.moves += len(moved)
-        self.moved_by = max(self.moved_by, float((moved - still).abs().max()))
+        changes = (moved - still).abs().amax(dim=1)
+        worst = int(changes.argmax())
+        if self.worst_move is None or float(changes[worst]) > self.moved_by:
+            self.worst_move = starts[worst], ends[worst]
+            self.moved_by = float(changes[worst])
+
+    def _more_moves(self, starts: Tensor, still: Tensor) -> None:
+        """Enough moves to trust the null space: a value each, where the outputs before the move are known."""
+        missing = self.patience - self.moves
+        if missing > 0:
+            again = torch.arange(missing) % len(starts)
+            ends = self._move(starts[again])
+            self._note_moves(starts[again], ends, still[again], self._outputs(ends))
+
+    def _forget_moves(self) -> None:
+        self.moves, self.moved_by, self.worst_move = 0, 0.0, None
 
     def _ignored(self) -> bool:
         """Did moves in the null space leave the outputs as they were, to the precision of the span and the oracle?"""
@@ -196,20 +211,24 @@ class Recovery:
         tilt = min(1.0, self._tolerance() * math.sqrt(max(len(kept), 1)) / smallest) if kept.numel() else 0.0
         return 4 * (tilt * steepest * length + _ROUNDING * self.oracle.eps * (magnitude + steepest * length))
 
-    def _follow_change(self, starts: Tensor, limit: int) -> bool:
-        """Gradients along moves that changed the output, where a missing direction must show. False: none did."""
-        self.idle = 0
-        room = min(self.patience, limit - len(self.curve))
-        if room < 1:
-            return True
-        start = starts[:1]
-        path = start + torch.linspace(0, 1, room + 2, dtype=torch.float64)[1:-1, None] * (self._move(start) - start)
-        before = self.rows.size
-        _, gradients = self._gradients(path)
-        self._take(gradients)
-        if self.rows.size > before:
-            self.idle, self.moves, self.moved_by = 0, 0, 0.0
-            return True
+    def _follow_change(self, limit: int) -> bool:
+        """Gradients along the move that changed outputs most, ever closer to the change. False: no new direction."""
+        assert self.worst_move is not None
+        start, end = self.worst_move
+        for _ in range(3):
+            room = min(max(self.patience, 4), limit - len(self.curve))
+            if room < 3:
+                return True
+            path = start + torch.linspace(0, 1, room, dtype=torch.float64)[:, None] * (end - start)
+            before = self.rows.size
+            values, gradients = self._gradients(path)
+            self._take(gradients)
+            if self.rows.size > before:
+                self._forget_moves()
+                self.idle = 0
+                return True
+            jump = int((values[1:] - values[:-1]).abs().amax(dim=1).argmax())
+            start, end = path[jump], path[jump + 1]
         self._give_up()
         return False
 
@@ -219,20 +238,19 @@ class Recovery:
         moved = self._move(fresh)
         still, after = self._outputs(torch.cat([fresh, moved])).chunk(2)
         self.values.append(still)
-        self.moves, self.moved_by = 0, 0.0
-        self._note_moves(still, after)
-        if self._ignored():
+        self._forget_moves()
+        self._note_moves(fresh, moved, still, after)
+        if self._ignored() or self.worst_move is None:
             return None
-        worst = int((after - still).abs().amax(dim=1).argmax())
-        where = torch.rand(1, generator=self.generator, dtype=torch.float64)
-        place: Tensor = fresh[worst] + where * (moved[worst] - fresh[worst])
+        start, end = self.worst_move
+        place: Tensor = start + torch.rand(1, generator=self.generator, dtype=torch.float64) * (end - start)
         return place
 
     def _give_up(self) -> None:
         self.complete = False
         self.notes.append(
-            f"Moves in the null space still change an output by {self.moved_by:.2g}, but {self.patience} further "
-            "gradients showed no new direction: the span is partial."
+            f"Moves in the null space still change an output by {self.moved_by:.2g}, but further gradients show no new "
+            "direction: the span is partial."
         )
 
     # -- rows in, result out ------------------------------------------------------------------------------------------

@@ -45,7 +45,8 @@ class Extraction:
         X = torch.randn(n, oracle.input_dim, generator=generator, dtype=torch.float64)
         truth = oracle.value(X).to(torch.float64)
         with torch.no_grad():
-            copy = self.model(X.to(next(self.model.parameters()).dtype)).to(truth)
+            shape = getattr(self.model, "input_shape", (oracle.input_dim,))
+            copy = self.model(X.to(next(self.model.parameters()).dtype).reshape(n, *shape)).to(truth)
         return float((truth - copy.reshape(truth.shape)).abs().max())
 
     def save(self, folder: str | Path) -> Path:

@@ -1,0 +1,141 @@
+"""From answers to fitted students: one, several, and several that learn again from what they agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from divulge.extraction.answers import Answers, Classes, Outputs
+from divulge.extraction.matching_loss import MatchingLoss, Printed, normalised
+from divulge.extraction.students import (
+    Ensemble,
+    Student,
+    distillation,
+    fit,
+    logits_of,
+    make_student,
+    set_level,
+    soft_labels,
+)
+from divulge.oracles.base import Oracle
+
+Match = Literal["values", "gradients", "both"]
+Method = Literal["default", "paper"]
+CONFIDENT = (0.5, 0.8)
+"""The share of unlabelled rows that each round of self-training believes."""
+DISTIL_WEIGHT = 0.3
+UNLABELLED_ROWS = 64
+"""Unlabelled rows learned from at each step."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How students are fitted; ``by_training`` says what each means."""
+
+    match: Match
+    method: Method
+    outputs: Outputs
+    classes: Classes
+    weight: float
+    steps: int
+    batch_size: int
+    learning_rate: float
+    combinations: int | None
+    sharpness: float
+    seed: int
+    device: str
+
+    def generator(self, stream: int) -> torch.Generator:
+        return torch.Generator().manual_seed(1_000_003 * self.seed + stream)
+
+    def loss(self, answers: Answers) -> MatchingLoss:
+        if self.method == "paper":
+            return Printed(self.match != "values", 0.0 if self.match == "gradients" else self.weight, self.outputs)
+        return normalised(
+            answers,
+            gradients=0.0 if self.match == "values" else 1.0,
+            values={"values": 1.0, "gradients": 0.0, "both": self.weight}[self.match],
+            combinations=self.combinations,
+            sharpness=self.sharpness,
+        )
+
+
+@dataclass(frozen=True)
+class Fitter:
+    """Makes students for one oracle and fits them by one set of settings."""
+
+    oracle: Oracle
+    student: Student
+    input_shape: Sequence[int] | None
+    settings: Settings
+
+    def new(self, number: int) -> nn.Module:
+        """Student ``number``, not yet fitted; the first starts from the weights of a module that was handed in."""
+        seed = (1_000 * self.settings.seed + number) % 2**63
+        made = make_student(self.student, self.oracle, seed=seed, fresh=number > 0, input_shape=self.input_shape)
+        return made.to(self.settings.device)
+
+    def fitted(
+        self,
+        answers: Answers,
+        held_out: Answers | None = None,
+        *,
+        number: int = 0,
+        steps: int | None = None,
+        extra: Callable[[Callable[[Tensor], Tensor]], Tensor] | None = None,
+        stage: str = "learning a copy",
+    ) -> nn.Module:
+        """A new student fitted to the answers."""
+        settings = self.settings
+        student = self.new(number)
+        dtype = next(student.parameters()).dtype
+        rows = answers.to(dtype, settings.device)
+        held = None if held_out is None else held_out.to(dtype, settings.device)
+        fit(
+            student, rows, settings.loss(answers), steps=steps or settings.steps, batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate, generator=settings.generator(10 + number), held_out=held,
+            extra=extra, stage=stage,
+        )  # fmt: skip
+        if settings.match == "gradients":
+            set_level(student, rows)
+        return student
+
+    def several(self, answers: Answers, held_out: Answers | None, count: int) -> list[nn.Module]:
+        return [
+            self.fitted(answers, held_out, number=number, stage=_stage("learning a copy", number, count))
+            for number in range(count)
+        ]
+
+    def self_trained(
+        self, students: Sequence[nn.Module], answers: Answers, held_out: Answers | None, unlabelled: Tensor
+    ) -> list[nn.Module]:
+        """The students learn anew, from the answers and from what they said together about unlabelled rows."""
+        scale = float(answers.logits.var(unbiased=False)) or 1.0
+        count = len(students)
+        dtype = next(students[0].parameters()).dtype
+        rows = unlabelled.to(self.settings.device, dtype)
+        for turn, confident in enumerate(CONFIDENT):
+            X, wanted = soft_labels(logits_of(together(students)), rows, confident=confident)
+            stage = f"learning from itself, round {turn + 1}"
+            students = [
+                self.fitted(
+                    answers, held_out, number=number, stage=_stage(stage, number, count),
+                    extra=distillation(X, wanted, weight=DISTIL_WEIGHT, batch_size=UNLABELLED_ROWS, scale=scale,
+                                       generator=self.settings.generator(100 + 10 * turn + number)),
+                )
+                for number in range(count)
+            ]  # fmt: skip
+        return list(students)
+
+
+def together(students: Sequence[nn.Module]) -> nn.Module:
+    """The one student, or all of them as an ensemble."""
+    return students[0] if len(students) == 1 else Ensemble(students)
+
+
+def _stage(name: str, number: int, count: int) -> str:
+    return name if count == 1 else f"{name} ({number + 1} of {count})"

@@ -1,1 +1,11 @@
+"""Can they get my training data out of the weights?"""
 
+from divulge.reconstruction.kkt import from_weights
+from divulge.reconstruction.margin import Diagnosis, Trained, diagnose, to_margin
+from divulge.reconstruction.matching import Match, match
+from divulge.reconstruction.result import Reconstruction
+from divulge.reconstruction.stationarity import Settings
+
+__all__ = [
+    "Diagnosis", "Match", "Reconstruction", "Settings", "Trained", "diagnose", "from_weights", "match", "to_margin",
+]  # fmt: skip

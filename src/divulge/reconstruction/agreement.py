@@ -1,0 +1,95 @@
+"""Which samples are real? Those that several restarts found on their own.
+
+The loss cannot tell: random starts reach lower values than the truth does. But spurious fits differ from restart to
+restart and training inputs do not, so agreement ranks samples, and needs no truth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from divulge.reconstruction.stationarity import Candidates
+
+FEW = 16
+"""Below this many dimensions two samples in one direction are two points, not one picture at two brightnesses."""
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """Samples [m, d] in order of confidence, with what the restarts say of each."""
+
+    samples: Tensor
+    labels: Tensor
+    multipliers: Tensor
+    confidence: Tensor
+    """Mean over the other restarts of the likeness of their nearest sample, 0 to 1."""
+    votes: Tensor
+    """How many restarts found it."""
+
+
+def likeness(A: Tensor, B: Tensor) -> Tensor:
+    """1 - |a - b|^2 / (|a|^2 + |b|^2) for all pairs: 1 for equals, the cosine where lengths are equal."""
+    sizes = A.square().sum(1)[:, None] + B.square().sum(1)[None]
+    return 2 * A @ B.T / sizes.clamp_min(1e-30)
+
+
+def default_likeness(d: int) -> float:
+    """How alike two samples must be to be one: 0.95 for pictures, almost equal in few dimensions."""
+    return 0.95 if d >= FEW else 0.9995
+
+
+def pool(found: Candidates, *, at_least: int = 2, alike: float | None = None, drop: float = 0.05) -> Agreed:
+    """The samples that ``at_least`` restarts agree on, each averaged over the restarts that found it.
+
+    Samples with a multiplier below ``drop`` of their restart's largest explain nothing and are left out, and so are
+    fainter doubles of a sample (its cosine above 0.9), which share its work.
+    """
+    restarts, _, d = found.inputs.shape
+    at_least = min(at_least, restarts)
+    alike = default_likeness(d) if alike is None else alike
+    strong = found.multipliers > drop * found.multipliers.amax(dim=1, keepdim=True)
+    run, place = strong.nonzero(as_tuple=True)
+    X = found.inputs[run, place].double()
+    labels = found.labels[run, place]
+    weight = found.multipliers[run, place].double()
+    other_class = labels[:, None] != labels[None]
+    pairs = likeness(X, X).masked_fill(other_class, -1.0)
+    nearest = torch.stack([pairs[:, run == r].amax(dim=1) for r in range(restarts)], dim=1)  # [c, R]
+    votes = (nearest > alike).sum(dim=1)
+    if restarts > 1:
+        own = torch.nn.functional.one_hot(run, restarts).bool()
+        confidence = nearest.masked_fill(own, 0.0).clamp_min(0).sum(1) / (restarts - 1)
+    else:
+        confidence = weight / weight.max()
+    doubles = pairs > alike
+    if d >= FEW:
+        doubles |= (torch.nn.functional.normalize(X) @ torch.nn.functional.normalize(X).T > 0.9) & ~other_class
+    rank = votes + confidence + weight / weight.max()  # of doubles the strongest one stands for all
+    order = torch.argsort(rank, descending=True, stable=True)
+    chosen = _representatives(order.tolist(), votes >= at_least, doubles)
+    samples, multipliers = [], []
+    for i in chosen:
+        group = pairs[i] > alike
+        samples.append((X[group] * weight[group, None]).sum(0) / weight[group].sum())
+        multipliers.append(weight[group].sum() / len(set(run[group].tolist())))
+    if not chosen:
+        return Agreed(X[:0], labels[:0], weight[:0], confidence[:0], votes[:0])
+    best = torch.argsort(confidence[chosen], descending=True, stable=True)
+    index = torch.tensor(chosen)[best]
+    return Agreed(torch.stack(samples)[best], labels[index], torch.stack(multipliers)[best], confidence[index],
+                  votes[index])  # fmt: skip
+
+
+def _representatives(order: list[int], trusted: Tensor, doubles: Tensor) -> list[int]:
+    """The first trusted sample of each set of doubles, in order."""
+    free = trusted.clone()
+    chosen = []
+    for i in order:
+        if free[i]:
+            chosen.append(i)
+            free &= ~doubles[i]
+            free[i] = False
+    return chosen

@@ -1,0 +1,207 @@
+"""Training inputs out of the weights alone (Haim et al. 2022), by our own recipe and by the printed one.
+
+The default works inside the first layer's row space, reads the number of inputs from its spectrum, runs many restarts
+as one tensor program and keeps the samples that restarts agree on. ``method="paper"`` is the paper's scheme as printed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
+from divulge.progress import report
+from divulge.reconstruction import matching
+from divulge.reconstruction.agreement import Agreed, pool
+from divulge.reconstruction.network import Network, read
+from divulge.reconstruction.result import Reconstruction
+from divulge.reconstruction.stationarity import Candidates, Prior, Problem, Settings
+from divulge.reconstruction.subspace import RowSpace, row_space
+
+Method = Literal["row-space", "paper"]
+Bound = float | Tensor
+
+
+def from_weights(
+    model: nn.Module,
+    *,
+    seed: int = 0,
+    n: int | None = None,
+    mean: Tensor | None = None,
+    value_range: tuple[Bound, Bound] | None = (0.0, 1.0),
+    shape: tuple[int, ...] | None = None,
+    restarts: int = 4,
+    batches: int = 1,
+    seconds: float | None = None,
+    samples: int | None = None,
+    settings: Settings | None = None,
+    at_least: int = 2,
+    alike: float | None = None,
+    method: Method = "row-space",
+    checkpoint: str | Path | None = None,
+    workers: int | str | None = None,
+    device: str | torch.device = "cpu",
+) -> Reconstruction:
+    """Training inputs of ``model``, read from its weights.
+
+    ``n`` is the number of training inputs, if known; otherwise the first layer's spectrum tells. ``mean`` is what was
+    subtracted from the inputs before training, and ``value_range`` the range of the values before that; a mean that
+    is not given is inferred from the range, and ``value_range=None`` does without either.
+
+    ``restarts`` run together as one tensor program, ``batches`` of them in all, or as many as fit in ``seconds``; each
+    follows ``samples`` unknown inputs (three for each training input by default). Samples that ``at_least`` restarts
+    find, alike to within ``alike``, are kept. ``checkpoint`` names a folder where finished batches are kept and from
+    which a run that died goes on; ``workers`` spreads batches over processes or a Dask cluster.
+    """
+    if method == "paper":
+        from divulge.reconstruction.paper import reconstruct
+
+        return reconstruct(
+            model, seed=seed, n=n, mean=mean, shape=shape, samples=samples, seconds=seconds, device=device,
+        )  # fmt: skip
+    if method != "row-space":
+        raise InvalidInput(f'method is "row-space" or "paper", not {method!r}.')
+    started = time.perf_counter()
+    for name, count in (("restarts", restarts), ("batches", batches), ("at_least", at_least)):
+        if count < 1:
+            raise InvalidInput(f"{name} is a whole number from 1 on; got {count}.")
+    network = read(model)
+    attack = _Attack(
+        network, row_space(network, rank=_checked_count(n)), _prior(network, mean, value_range),
+        settings or Settings(), samples, restarts, str(device),
+    )  # fmt: skip
+    found = _run(attack, seed=seed, batches=batches, seconds=seconds, checkpoint=checkpoint, workers=workers)
+    agreed = pool(found, at_least=at_least, alike=alike)
+    return _result(attack, found, agreed, seed=seed, seconds=time.perf_counter() - started, shape=shape,
+                   value_range=value_range)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Attack:
+    """Everything a batch of restarts needs, ready to be sent to a worker."""
+
+    network: Network
+    space: RowSpace
+    prior: Prior | None
+    settings: Settings
+    samples: int | None
+    restarts: int
+    device: str
+
+    @property
+    def unknowns(self) -> int:
+        return self.samples or max(3 * self.space.rank, 4)
+
+    def __call__(self, seed: int) -> dict[str, Tensor | None]:
+        """One batch of restarts from random starts."""
+        generator = torch.Generator().manual_seed(seed)
+        width = self.space.basis.shape[1]
+        starts = torch.randn(self.restarts, self.unknowns, width, generator=generator, dtype=torch.float64)
+        starts *= self.settings.spread / math.sqrt(self.space.rank)
+        problem = Problem(self.network.to(torch.float32, self.device), self.space, self.prior, self.settings)
+
+        def watch(step: int, steps: int, residual: Tensor) -> None:
+            if step % 20 == 0 or step == steps:
+                report("reconstructing", step, steps, residual=f"{float(residual.min()) ** 0.5:.3f}")
+
+        found = problem.solve(starts.to(device=self.device, dtype=torch.float32), watch)
+        return {name: None if value is None else value.cpu() for name, value in vars(found).items()}
+
+
+def _run(
+    attack: _Attack, *, seed: int, batches: int, seconds: float | None, checkpoint: str | Path | None,
+    workers: int | str | None,
+) -> Candidates:  # fmt: skip
+    """All batches, or as many as the time allows (at least one)."""
+    if seconds is not None and seconds <= 0:
+        raise InvalidInput(f"seconds is a time above zero; got {seconds}.")
+    jobs = [1000 * seed + batch for batch in range(batches)]
+    if seconds is None:
+        done = _compute(attack, jobs, checkpoint, workers)
+    else:
+        started, done = time.perf_counter(), []
+        while True:
+            begun = time.perf_counter()
+            done += _compute(attack, [1000 * seed + len(done)], checkpoint, None)
+            now = time.perf_counter()
+            report("restarts", now - started, seconds, batches=len(done), agreed=len(pool(_joined(done)).samples))
+            if now + (now - begun) - started > seconds:
+                break
+    return _joined(done)
+
+
+def _compute(
+    attack: _Attack, jobs: list[int], checkpoint: str | Path | None, workers: int | str | None
+) -> list[dict[str, Tensor | None]]:
+    from divulge.workers import checkpointed, run
+
+    if checkpoint is None:
+        return run(attack, jobs, workers=workers, stage="batches of restarts")
+    settings = {"weights": _fingerprint(attack), "settings": repr(attack.settings), "restarts": attack.restarts,
+                "samples": attack.unknowns}  # fmt: skip
+    return checkpointed(attack, jobs, checkpoint, settings=settings, workers=workers, stage="batches of restarts")
+
+
+def _fingerprint(attack: _Attack) -> str:
+    digest = hashlib.sha256()
+    prior = [] if attack.prior is None else [attack.prior.low, attack.prior.high, attack.prior.mean]
+    for tensor in [*attack.network.weights, attack.space.V, *prior]:
+        digest.update(b"none" if tensor is None else torch.as_tensor(tensor).double().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _joined(done: list[dict[str, Tensor | None]]) -> Candidates:
+    columns = {name: [batch[name] for batch in done] for name in done[0]}
+    return Candidates(**{name: None if parts[0] is None else torch.cat(parts) for name, parts in columns.items()})  # type: ignore[arg-type]
+
+
+def _checked_count(n: int | None) -> int | None:
+    if n is not None and n < 1:
+        raise InvalidInput(f"n is the number of training inputs, from 1 on; got {n}.")
+    return n
+
+
+def _prior(network: Network, mean: Tensor | None, value_range: tuple[Bound, Bound] | None) -> Prior | None:
+    if mean is not None:
+        mean = torch.as_tensor(mean).detach().double().reshape(-1)
+        if len(mean) != network.input_dim:
+            raise WrongShape(f"The mean has {len(mean)} entries, and the model takes {network.input_dim}.")
+        if not bool(torch.isfinite(mean).all()):
+            raise NonFiniteInput("The mean holds NaN or infinity; every entry must be finite.")
+    if value_range is None:
+        return None
+    low, high = (torch.as_tensor(bound, dtype=torch.float64) for bound in value_range)
+    if not bool((low < high).all()):
+        raise InvalidInput("value_range is (low, high) with low below high.")
+    return Prior(low, high, mean)
+
+
+def _result(
+    attack: _Attack, found: Candidates, agreed: Agreed, *, seed: int, seconds: float, shape: tuple[int, ...] | None,
+    value_range: tuple[Bound, Bound] | None,
+) -> Reconstruction:  # fmt: skip
+    given = None if attack.prior is None else attack.prior.mean
+    fitted = None if found.mean is None else found.mean.double().mean(dim=0)
+    reason = ""
+    if len(agreed.samples) == 0:
+        reason = (
+            f"No sample was found by more than one of {len(found.inputs)} restarts; the weights do not give inputs "
+            "away in a form this attack can read."
+        )
+    notes = () if given is not None or fitted is None else ("The mean was inferred from the range of values.",)
+    bounds = None if value_range is None else tuple(float(torch.as_tensor(b).double().mean()) for b in value_range)
+    return Reconstruction(
+        samples=agreed.samples, labels=agreed.labels, multipliers=agreed.multipliers, confidence=agreed.confidence,
+        residual=float(found.residual.min()), rank=attack.space.rank, method="row-space", seed=seed, seconds=seconds,
+        restarts=len(found.inputs), mean=given if given is not None else fitted, mean_known=given is not None,
+        value_range=bounds,  # type: ignore[arg-type]
+        shape=matching.picture_shape(attack.network.input_dim) if shape is None else shape, votes=agreed.votes,
+        reason=reason, notes=notes, everything=found.inputs.flatten(0, 1).double(),
+    )  # fmt: skip

@@ -1,0 +1,227 @@
+"""The stationarity equation of Haim et al. 2022 (equation 2) solved inside the row space, many restarts at once.
+
+Unknown are m inputs x_i = z_i V, their multipliers lambda_i and, with several classes, which runner-up each one holds
+off. Only the first layer is matched: it alone is a product of inputs. Departures from the paper, each measured to
+matter: the search runs in r instead of d dimensions; labels are the model's own at the random start and multipliers
+start at their non-negative least squares, instead of half-and-half and uniform; weak singular directions weigh more
+(sigma^(-1/4)); the gradients are written out by hand, so one backward pass replaces a double one; and Adam with large
+steps that shrink to nothing moves the samples about before they settle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from divulge.reconstruction.network import Network
+from divulge.reconstruction.subspace import RowSpace
+
+Watch = Callable[[int, int, Tensor], None]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known of the inputs: entries of x + mean lie in [low, high]. An unknown mean is fitted."""
+
+    low: Tensor | float
+    high: Tensor | float
+    mean: Tensor | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The search's numbers; the defaults are the ones used everywhere unless a call says otherwise."""
+
+    steps: int = 600
+    learning_rate: float = 0.2
+    sharpness: Sequence[tuple[float, float]] = ((20.0, 60.0),)
+    """Slope of the smoothed ReLU derivative at the first and the last step; restarts take turns."""
+    spread: float = 12.0
+    """Size of the random starts."""
+    box: float = 10.0
+    margin: float = 0.03
+    """Weight of equal margins; 0 for models trained with weight decay or a square loss."""
+    whitening: float = 0.125
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What R restarts found: inputs [R, m, d], classes [R, m], multipliers [R, m] and residuals [R]."""
+
+    inputs: Tensor
+    labels: Tensor
+    multipliers: Tensor
+    residual: Tensor
+    mean: Tensor | None = None
+    """The fitted mean of each restart, [R, d]."""
+
+
+class Problem:
+    """One target's equation in its row space, ready to be solved from any number of starts."""
+
+    def __init__(self, network: Network, space: RowSpace, prior: Prior | None, settings: Settings) -> None:
+        reference = network.weights[0]
+        self.space = space.to(reference.dtype, reference.device)
+        self.upper = network.upper()
+        self.prior, self.settings = prior, settings
+        self.classes = network.output_dim
+        self.weights = (self.space.singular.square() + space.noise**2) ** -settings.whitening  # [r]
+        self.size = (self.space.coordinates * self.weights).square().sum()
+
+    def evaluate(self, z: Tensor, sharpness: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The model's outputs [R, m, k] at z, and the pre-activations of all hidden layers."""
+        Z = z @ self.space.coordinates.T
+        hidden, out = self.upper.forward(torch.relu(Z))
+        return out, [Z, *hidden]
+
+    def deltas(self, hidden: list[Tensor], signal: Tensor, sharpness: Tensor) -> Tensor:
+        """The gradient of <signal, output> by the first pre-activation, with smoothed ReLU derivatives."""
+
+        def gate(Z: Tensor) -> Tensor:
+            return torch.sigmoid(sharpness * Z / Z.detach().square().mean().sqrt().clamp_min(1e-30))
+
+        first, *others = hidden
+        D = self.upper.backward(others, signal, gate)[0] if others else signal
+        return (D @ self.upper.weights[0]) * gate(first)
+
+    def solve(self, starts: Tensor, watch: Watch | None = None) -> Candidates:
+        """Descend from coordinates ``starts`` [R, m, r - 1 (or r)]."""
+        return _Descent(self, starts).run(watch)
+
+
+class _Descent:
+    """The unknowns of all restarts and the optimiser that moves them."""
+
+    def __init__(self, problem: Problem, starts: Tensor) -> None:
+        self.problem = problem
+        settings = problem.settings
+        self.a = starts.clone().requires_grad_()
+        pairs = [settings.sharpness[i % len(settings.sharpness)] for i in range(len(starts))]
+        self.sharp = torch.tensor(pairs, dtype=starts.dtype, device=starts.device)[:, None, None, :]  # [R, 1, 1, 2]
+        with torch.no_grad():
+            z = problem.space.points(starts)
+            out, hidden = problem.evaluate(z, self._sharpness(0.0))
+            self.labels = (out[..., 0] > 0).long() if problem.classes == 1 else out.argmax(dim=-1)
+            self.rivals = self._rival_start(out).requires_grad_() if problem.classes > 2 else None
+            multipliers = self._first_multipliers(z, hidden)
+        self.log_multipliers = multipliers.log().requires_grad_()
+        scale = settings.spread / math.sqrt(problem.space.rank)
+        groups = [
+            {"params": [self.a], "lr": settings.learning_rate * scale},
+            {"params": [p for p in (self.log_multipliers, self.rivals) if p is not None], "lr": settings.learning_rate},
+        ]
+        self.mean = self._mean_start()
+        if self.mean is not None and self.mean.requires_grad:
+            groups.append({"params": [self.mean], "lr": 0.1 * settings.learning_rate})
+        self.optimiser = torch.optim.Adam(groups, betas=(0.9, 0.99), foreach=False)
+        self.rates = [float(group["lr"]) for group in self.optimiser.param_groups]
+
+    # -- starts -------------------------------------------------------------------------------------------------------
+
+    def _rival_start(self, out: Tensor) -> Tensor:
+        """Scores of the runner-up classes: how strongly each one is held off."""
+        spread = out.std().clamp_min(1e-30)
+        return (out / spread).detach().clone()
+
+    def _mean_start(self) -> Tensor | None:
+        prior = self.problem.prior
+        if prior is None:
+            return None
+        if prior.mean is not None:
+            return prior.mean.to(self.a)
+        middle = (torch.as_tensor(prior.low) + torch.as_tensor(prior.high)).to(self.a) / 2
+        x = self.problem.space.inputs(self.problem.space.origin)
+        return (middle + torch.zeros(len(self.a), 1, x.shape[-1]).to(self.a)).requires_grad_()
+
+    def _first_multipliers(self, z: Tensor, hidden: list[Tensor]) -> Tensor:
+        """Non-negative least squares for lambda at the start, by accelerated projected gradients."""
+        D = self.problem.deltas(hidden, self._directions(), self._sharpness(0.0))
+        gram = (D @ D.transpose(1, 2)) * (z @ z.transpose(1, 2))  # [R, m, m]
+        link = ((D @ self.problem.space.coordinates) * z).sum(-1)  # [R, m]
+        size = gram.diagonal(dim1=1, dim2=2).clamp_min(1e-30).sqrt()
+        gram = gram / size[:, :, None] / size[:, None, :]
+        link = link / size
+        steepest = torch.linalg.matrix_norm(gram, ord=float("inf"))[:, None]
+        x = y = torch.zeros_like(link)
+        momentum = 1.0
+        for _ in range(300):
+            new = torch.relu(y - ((gram @ y[..., None])[..., 0] - link) / steepest)
+            following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+            y, x, momentum = new + (momentum - 1) / following * (new - x), new, following
+        x = x / size
+        return torch.maximum(x, 0.1 * x.mean(dim=1, keepdim=True)).clamp_min(1e-12)
+
+    # -- the loss -----------------------------------------------------------------------------------------------------
+
+    def _sharpness(self, done: float) -> Tensor:
+        first, last = self.sharp[..., 0], self.sharp[..., 1]
+        return first * (last / first) ** done
+
+    def _directions(self) -> Tensor:
+        """The output direction that each sample holds up, [R, m, k]: +-1, or its class against its rivals."""
+        k = self.problem.classes
+        if k == 1:
+            return (2 * self.labels - 1).to(self.a)[..., None]
+        own = torch.nn.functional.one_hot(self.labels, k).to(self.a)
+        if self.rivals is None:  # two outputs: the other class is the only rival
+            return 2 * own - 1
+        others = torch.softmax(self.rivals.masked_fill(own > 0, -math.inf), dim=-1)
+        return own - others
+
+    def _loss(self, done: float) -> tuple[Tensor, Tensor]:
+        problem, settings = self.problem, self.problem.settings
+        z = problem.space.points(self.a)
+        sharpness = self._sharpness(done)
+        out, hidden = problem.evaluate(z, sharpness)
+        multipliers = self.log_multipliers.exp()
+        directions = self._directions()
+        D = problem.deltas(hidden, multipliers[..., None] * directions, sharpness)
+        missing = (problem.space.coordinates - D.transpose(1, 2) @ z) * problem.weights
+        residual = missing.square().sum((1, 2)) / problem.size
+        loss = residual + settings.box * self._outside(z)
+        if settings.margin and done > 0.2:
+            loss = loss + settings.margin * self._unequal(out, directions, multipliers)
+        return loss.sum(), residual.detach()
+
+    def _outside(self, z: Tensor) -> Tensor | float:
+        """Mean squared excess over the box, for each restart."""
+        prior = self.problem.prior
+        if prior is None or self.mean is None:
+            return 0.0
+        x = self.problem.space.inputs(z) + self.mean
+        low, high = (torch.as_tensor(bound).to(x) for bound in (prior.low, prior.high))
+        width = (high - low).mean()
+        return (torch.relu(x - high) + torch.relu(low - x)).square().mean((1, 2)) / width**2
+
+    def _unequal(self, out: Tensor, directions: Tensor, multipliers: Tensor) -> Tensor:
+        """How far margins are from their common value, which the multipliers vote on."""
+        margins = (out * directions).sum(-1)
+        share = multipliers / multipliers.sum(1, keepdim=True)
+        common = (share * margins.abs()).sum(1, keepdim=True).detach().clamp_min(1e-30)
+        q = margins / common - 1
+        huber = torch.where(q.abs() < 1, 0.5 * q.square(), q.abs() - 0.5)
+        return (share * huber).sum(1)
+
+    # -- the descent --------------------------------------------------------------------------------------------------
+
+    def run(self, watch: Watch | None) -> Candidates:
+        steps = self.problem.settings.steps
+        residual = torch.ones(len(self.a))
+        for step in range(steps):
+            done = step / steps
+            for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+                group["lr"] = rate * 0.5 * (1 + math.cos(math.pi * done))
+            loss, residual = self._loss(done)
+            self.optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimiser.step()
+            if watch is not None:
+                watch(step + 1, steps, residual)
+        with torch.no_grad():
+            inputs = self.problem.space.inputs(self.problem.space.points(self.a))
+            fitted = self.mean.detach()[:, 0] if self.mean is not None and self.mean.requires_grad else None
+            return Candidates(inputs, self.labels, self.log_multipliers.detach().exp(), residual.sqrt(), fitted)

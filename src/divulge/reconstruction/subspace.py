@@ -1,0 +1,112 @@
+"""The row space of the first layer: where the training inputs must lie, and how many there are.
+
+Gradient descent changes the first layer by a combination of the inputs it saw, W1 - W1(0) = A^T [X, 1], so the right
+singular vectors of [W1 b1] that stand out from the initial noise span the training inputs. How many stand out is the
+number of inputs, or a little less; Haim et al. 2022 assume a bound on it, we read it from the spectrum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.integrate import cumulative_trapezoid
+from torch import Tensor
+
+from divulge.errors import AttackFailed, InvalidInput
+from divulge.reconstruction.network import Network
+
+
+@dataclass(frozen=True)
+class RowSpace:
+    """x = (origin + basis a) V, a point of the row space whose bias coordinate is 1, for any coordinates a."""
+
+    V: Tensor  # [r, d (+1)], orthonormal rows
+    coordinates: Tensor  # [h, r], the first layer in the basis V
+    singular: Tensor  # [r]
+    noise: float
+    """The largest singular value that the initial weights alone explain."""
+    origin: Tensor  # [r]
+    basis: Tensor  # [r, r - 1] with a first-layer bias, [r, r] without
+    has_bias: bool
+
+    @property
+    def rank(self) -> int:
+        return len(self.singular)
+
+    def to(self, dtype: torch.dtype, device: str | torch.device) -> RowSpace:
+        moved = (
+            t.to(dtype=dtype, device=device) for t in (self.V, self.coordinates, self.singular, self.origin, self.basis)
+        )
+        V, coordinates, singular, origin, basis = moved
+        return RowSpace(V, coordinates, singular, self.noise, origin, basis, self.has_bias)
+
+    def points(self, a: Tensor) -> Tensor:
+        """Row-space vectors z [..., r] for coordinates a."""
+        return self.origin + a @ self.basis.T
+
+    def inputs(self, z: Tensor) -> Tensor:
+        """Inputs x [..., d] of row-space vectors z."""
+        return z @ (self.V[:, :-1] if self.has_bias else self.V)
+
+    def coordinates_of(self, X: Tensor) -> Tensor:
+        """The coordinates a whose inputs are nearest to X [n, d]."""
+        rows = torch.cat([X, X.new_ones(len(X), 1)], dim=1) if self.has_bias else X
+        return (rows @ self.V.T - self.origin) @ self.basis
+
+
+def row_space(network: Network, *, rank: int | None = None) -> RowSpace:
+    """The row space of the network's first layer, of the given rank or of as many directions as stand out."""
+    first = network.first().to(torch.float64)
+    _, singular, Vh = torch.linalg.svd(first, full_matrices=False)
+    edge = noise_edge(singular, first.shape[0], first.shape[1])
+    visible = int((singular > edge).sum())
+    if rank is None:
+        rank = visible
+        if rank == 0 or rank > 0.8 * len(singular):
+            raise AttackFailed(
+                "The first layer shows no gap in its singular values (the model looks untrained, or started from "
+                "large weights), so the number of training inputs cannot be read from it; give n."
+            )
+    if rank < 1 or rank > len(singular):
+        raise InvalidInput(
+            f"n = {rank} inputs cannot be read from a first layer of {first.shape[0]} units with {first.shape[1]} "
+            f"weights each; give 1 to {len(singular)}."
+        )
+    V = Vh[:rank]
+    has_bias = network.biases[0] is not None and bool(V[:, -1].any())
+    if has_bias:
+        last = V[:, -1]
+        origin = last / last.square().sum()
+        basis = torch.linalg.qr(torch.cat([last[:, None], torch.eye(rank, dtype=V.dtype)], dim=1))[0][:, 1:rank]
+    else:
+        V = V[:, : network.input_dim]
+        origin, basis = torch.zeros(rank, dtype=V.dtype), torch.eye(rank, dtype=V.dtype)
+    return RowSpace(V, first[:, : V.shape[1]] @ V.T, singular[:rank], edge, origin, basis, has_bias)
+
+
+def noise_edge(singular: Tensor, rows: int, columns: int) -> float:
+    """Where the singular values of a rows x columns noise matrix end, its level read from the median of the spectrum.
+
+    The spectrum's lower half is noise while fewer than half of the directions carry signal; the Marchenko-Pastur law
+    ties its median to its edge. 3 % are added for the fluctuation of the edge.
+    """
+    values = singular.double().numpy()
+    quiet = values[len(values) // 4 :]  # signal sits on top; medians of a lower part still know the level
+    share = 1 - (len(values) // 4 + len(quiet) / 2) / len(values)  # the spectrum's quantile that its median is
+    short, long = min(rows, columns), max(rows, columns)
+    level = float(np.median(quiet)) / _noise_quantile(short / long, share) / math.sqrt(long)
+    edge = 1.03 * level * (math.sqrt(rows) + math.sqrt(columns))
+    rounding = float(values[0]) * max(rows, columns) * float(np.finfo(np.float32).eps)
+    return max(edge, rounding) if level * math.sqrt(long) > rounding else rounding
+
+
+def _noise_quantile(ratio: float, share: float) -> float:
+    """The quantile of the singular values of a p x q Gaussian matrix with p/q = ratio, over sqrt(q)."""
+    low, high = (1 - math.sqrt(ratio)) ** 2, (1 + math.sqrt(ratio)) ** 2
+    grid = np.linspace(low, high, 20_001)[1:-1]
+    density = np.sqrt((high - grid) * (grid - low)) / (2 * math.pi * ratio * grid)
+    mass = cumulative_trapezoid(density, grid, initial=0.0)
+    return math.sqrt(float(np.interp(share * mass[-1], mass, grid)))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from divulge.span.gaps import confirmed_fall, gap_after, steepest_falls
+from divulge.span.gaps import confirmed_fall, gap_after, steepest_falls, without_stragglers
 from divulge.span.result import principal_angles, row_space
 from divulge.span.rows import RowSpace
 
@@ -65,6 +65,13 @@ def test_nothing_shown_spans_nothing() -> None:
     assert singular.shape == (0,)
     assert vectors.shape == (0, 4)
     assert gap_after(singular, 0, 0.0) == float("inf")
+
+
+def test_stragglers_far_below_the_rest_are_left_out_and_weak_directions_are_not() -> None:
+    values = torch.tensor([1.0, 0.5, 0.1, 3e-9], dtype=torch.float64)
+    assert without_stragglers(values, 4, 2e-9) == 3
+    assert without_stragglers(values, 4, 2e-11) == 4  # far above the threshold: a direction
+    assert without_stragglers(torch.tensor([1.0, 0.1, 0.01]).double(), 3, 5e-3) == 3  # no gap: a direction
 
 
 def test_the_steepest_fall_that_the_network_confirms_decides() -> None:

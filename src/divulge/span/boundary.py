@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+Labels = Callable[[Tensor], Tensor]
 Inside = Callable[[Tensor], Tensor]
 """Rows [n, d] to booleans [n]: is the label the one that the search started from?"""
 
@@ -33,18 +34,18 @@ class Normal:
     curvature: float
 
 
-def bisect_segment(inside: Inside, start: Tensor, end: Tensor, resolution: float) -> Tensor:
-    """The place between ``start`` (inside) and ``end`` (outside) where the label flips."""
-    low, high, length = 0.0, 1.0, float((end - start).norm())
-    while (high - low) * length > resolution:
+def bisect_segments(labels: Labels, starts: Tensor, ends: Tensor, kinds: Tensor, resolution: float) -> Tensor:
+    """For each segment [m, d], whose label is ``kinds`` [m] at its start and another at its end, where it flips."""
+    low, high = torch.zeros(len(starts), dtype=torch.float64), torch.ones(len(starts), dtype=torch.float64)
+    longest = float((ends - starts).norm(dim=1).max())
+    while float((high - low).max()) * longest > resolution:
         middle = (low + high) / 2
-        if middle in (low, high):
+        if bool(((middle == low) | (middle == high)).all()):
             break
-        if bool(inside((start + middle * (end - start))[None])[0]):
-            low = middle
-        else:
-            high = middle
-    return start + (low + high) / 2 * (end - start)
+        stays = labels(starts + middle[:, None] * (ends - starts)) == kinds
+        low, high = torch.where(stays, middle, low), torch.where(stays, high, middle)
+    places: Tensor = starts + ((low + high) / 2)[:, None] * (ends - starts)
+    return places
 
 
 def heights(
@@ -75,26 +76,35 @@ def heights(
     return result, found
 
 
-def outlook(
-    inside: Inside, point: Tensor, along: Tensor, new: Tensor, old: Tensor, found: int, *, step: float
-) -> float:
-    """How good a normal this crossing promises, from a few rough slopes; 0 where the boundary is lost.
+@dataclass(frozen=True)
+class Outlook:
+    """What a crossing promises, from a few rough slopes."""
 
-    ``new`` and ``old`` are random unit rows outside and inside the ``found`` directions of the span so far. Errors of
-    those are magnified by how much more the boundary tilts there than in new directions, and errors of the height by
-    how nearly the line of the search grazes the boundary.
+    fresh: float
+    """The part of the boundary's unit normal that lies outside the span found so far, from 0 to 1."""
+    known: Tensor
+    """Its components along the directions found so far."""
+    promise: float
+    """Larger is better: much that is new, and a line of search that does not graze the boundary."""
+
+
+def outlook(inside: Inside, point: Tensor, along: Tensor, new: Tensor, old: Tensor, *, step: float) -> Outlook | None:
+    """Judge a crossing; None where the boundary is lost.
+
+    ``new`` are a few random unit rows outside the span found so far (and not along ``along``), ``old`` is its basis.
     """
     everywhere = torch.cat([new, old])
     flat = torch.zeros(len(everywhere), dtype=torch.float64)
     rise, seen = heights(inside, point + step * everywhere, along, flat, flat + 4 * step, step / 32)
     if not bool(seen.all()):
-        return 0.0
+        return None
     slopes = rise / step
     steepness = float(slopes[: len(new)].square().mean().sqrt())
-    dim = len(point)
-    fresh = 1 + (dim - found - 1) * steepness**2
-    known = found * float(slopes[len(new) :].square().mean()) if len(old) else 0.0
-    return math.sqrt(fresh / (fresh + known)) / (1 + steepness)
+    outside = 1 + (len(point) - len(old) - 1) * steepness**2
+    known = slopes[len(new) :]
+    length = math.sqrt(outside + float(known.square().sum()))
+    fresh = math.sqrt(outside) / length
+    return Outlook(fresh, known / length, fresh / (1 + steepness))
 
 
 def normal_at(

@@ -28,7 +28,8 @@ from torch import Tensor
 from divulge.errors import AttackFailed, DivulgeError, InvalidInput
 from divulge.oracles.base import Oracle
 from divulge.span.differences import check_directions, stencil_rows, uncalibrated
-from divulge.span.recovery import Method, Recovery, gaussian
+from divulge.span.moves import gaussian
+from divulge.span.recovery import Method, Recovery
 from divulge.span.result import Span
 
 Source = Literal["auto", "gradients", "values"]

@@ -23,11 +23,12 @@ from torch import Tensor
 from divulge.errors import AttackFailed, DivulgeError, InvalidInput
 from divulge.oracles.base import Oracle
 from divulge.progress import report
-from divulge.span.boundary import Inside, Normal, bisect_segment, normal_at, outlook
+from divulge.span.boundary import Inside, Normal, Outlook, bisect_segments, normal_at, outlook
 from divulge.span.result import Span
 
 _ACCURACY = 1e-9  # slopes are found to this, where the oracle's precision allows
-_PILOTS = 6  # rough slopes that judge a crossing, outside and inside the span found
+_PILOTS = 6  # rough slopes outside the span found that judge a crossing
+_ARTEFACT = 8.0  # a normal must be new by this many times the error of the span found
 _GROUP = 8  # points asked in one slice
 
 
@@ -82,7 +83,7 @@ class Crossing:
     kind: int
     point: Tensor
     along: Tensor
-    outlook: float
+    outlook: Outlook
 
 
 class _Run:
@@ -98,6 +99,7 @@ class _Run:
         self.basis = torch.zeros(0, self.dim, dtype=torch.float64)
         self.normals: list[Normal] = []
         self.curve: list[int] = []
+        self.errors: list[float] = []  # how far each direction of the basis may be tilted out of the true span
         self.searched = 0
         self.dropped = 0
         self.exhausted = False
@@ -118,60 +120,77 @@ class _Run:
     def _next_normal(self) -> bool:
         """Find a place where a new direction decides, and that direction. False if labels no longer change."""
         best: Normal | None = None
+        seen: Outlook | None = None
         for _ in range(3):
             crossing = self._best_crossing(self.basis)
             if crossing is None:
                 break
             normal = self._measure(crossing, self.basis)
             if normal is not None and (best is None or normal.error < best.error):
-                best = normal
+                best, seen = normal, crossing.outlook
             if best is not None and best.error <= self._acceptable():
                 break
             self.dropped += 1
-        if best is None:
+        if best is None or seen is None:
             return False
-        self._keep(best)
+        self._keep(best, seen)
         return True
 
     def _best_crossing(self, found: Tensor) -> Crossing | None:
         """Of several places where the label flips within a slice, the one that promises the most exact normal."""
-        best: Crossing | None = None
+        pairs = []
         for _ in range(3 if self.dim < 100 else 6):
             pair = self._search(found)
             if pair is None:
                 break
-            crossing = self._cross(*pair, found)
-            if best is None or crossing.outlook > best.outlook:
-                best = crossing
-        return best
+            pairs.append(pair)
+        if not pairs:
+            return None
+        starts, ends, kinds = (torch.stack(parts) for parts in zip(*pairs, strict=True))
+        places = bisect_segments(self._labels, starts, ends, kinds, self.resolution / 16)
+        judged = (
+            self._judge(int(kind), place, end - start, found)
+            for kind, place, start, end in zip(kinds, places, starts, ends, strict=True)
+        )
+        # a label that changes only because the span found is a little off is no new direction
+        real = [crossing for crossing in judged if crossing and self._is_new(crossing.outlook)]
+        return max(real, key=lambda crossing: crossing.outlook.promise, default=None)
 
-    def _cross(self, start: Tensor, end: Tensor, found: Tensor) -> Crossing:
-        kind = int(self.oracle.label(start[None])[0])
-        inside = self._inside(kind)
-        point = bisect_segment(inside, start, end, self.resolution / 16)
-        along = end - start
+    def _judge(self, kind: int, point: Tensor, along: Tensor, found: Tensor) -> Crossing | None:
         along = along - (found @ along) @ found
         along = along / along.norm()
         new = torch.randn(_PILOTS, self.dim, generator=self.generator, dtype=torch.float64)
         new = new - (new @ found.T) @ found
         new = new - (new @ along)[:, None] * along
         new = new / new.norm(dim=1, keepdim=True)
-        old = torch.randn(min(_PILOTS, len(found)), len(found), generator=self.generator, dtype=torch.float64)
-        old = (old / old.norm(dim=1, keepdim=True)) @ found
-        return Crossing(kind, point, along, outlook(inside, point, along, new, old, len(found), step=self.step))
+        seen = outlook(self._inside(kind), point, along, new, found, step=self.step)
+        return Crossing(kind, point, along, seen) if seen is not None else None
+
+    def _is_new(self, seen: Outlook) -> bool:
+        return seen.fresh > _ARTEFACT * self._inherited(seen)
+
+    def _inherited(self, seen: Outlook) -> float:
+        """How much of a normal may look new only because the directions found are a little off."""
+        errors = torch.tensor(self.errors[: len(seen.known)], dtype=torch.float64)
+        return float((seen.known * errors).norm())
+
+    def _labels(self, rows: Tensor) -> Tensor:
+        return self.oracle.label(rows).cpu()
 
     def _inside(self, kind: int) -> Inside:
-        return lambda rows: (self.oracle.label(rows) == kind).cpu()
+        return lambda rows: self._labels(rows) == kind
 
     def _acceptable(self) -> float:
         """The error a normal should have: what the resolution and the step's curvature allow, with room to spare."""
         return 100 * max(_ACCURACY, self.resolution / self.step) * math.sqrt(self.dim)
 
-    def _keep(self, normal: Normal) -> None:
+    def _keep(self, normal: Normal, seen: Outlook) -> None:
+        """One direction more; the errors of those before tilt it, the more the less of the normal is new."""
         direction = normal.direction
         for _ in range(2):
             direction = direction - (self.basis @ direction) @ self.basis
         self.basis = torch.cat([self.basis, (direction / direction.norm())[None]])
+        self.errors.append(math.hypot(normal.error, self._inherited(seen) / seen.fresh))
         self.normals.append(normal)
         self.curve.append(len(self.basis))
 
@@ -200,20 +219,23 @@ class _Run:
 
     # -- where to look ------------------------------------------------------------------------------------------------
 
-    def _search(self, found: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Two points of one slice (equal in the span found) with different labels; None after ``tries`` labels."""
+    def _search(self, found: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Two points of one slice (equal in the span found) with different labels, and the first one's label.
+
+        None if ``tries`` labels show none.
+        """
         asked = 0
         for points in self._slices(found):  # [slices, group, d]
             room = self.tries - asked
             points = points[: max(1, room // _GROUP)]
-            labels = self.oracle.label(points.reshape(-1, self.dim)).reshape(points.shape[:2]).cpu()
+            labels = self._labels(points.reshape(-1, self.dim)).reshape(points.shape[:2])
             asked += labels.numel()
             self.searched += labels.numel()
             mixed = (labels != labels[:, :1]).any(dim=1).nonzero()[:, 0]
             if len(mixed):
                 group, kinds = points[mixed[0]], labels[mixed[0]]
                 other = int((kinds != kinds[0]).nonzero()[0, 0])
-                return group[0], group[other]
+                return group[0], group[other], kinds[0]
             if asked >= self.tries:
                 return None
         return None
@@ -259,7 +281,7 @@ class _Run:
         if self.dropped:
             notes.append(f"{self.dropped} normals were too imprecise and measured again elsewhere.")
         singular, basis = self._average(rank)
-        error = max((normal.error for normal in self.normals), default=0.0)
+        error = math.hypot(*self.errors)
         return Span(
             basis=basis,
             singular_values=singular,
@@ -272,7 +294,7 @@ class _Run:
             source="labels",
             complete=complete,
             notes=tuple(notes),
-            facts=self._facts(error),
+            facts=self._facts(),
         )
 
     def _average(self, rank: int) -> tuple[Tensor, Tensor]:
@@ -285,10 +307,11 @@ class _Run:
         _, singular, vectors = torch.linalg.svd(rows, full_matrices=False)
         return singular[:rank], vectors[:rank]
 
-    def _facts(self, error: float) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         return {
             "normals": len(self.normals),
-            "largest_normal_error": error,
+            "largest_normal_error": max((normal.error for normal in self.normals), default=0.0),
+            "estimated_error": math.hypot(*self.errors),
             "step": self.step,
             "resolution": self.resolution,
             "labels_searching": self.searched,

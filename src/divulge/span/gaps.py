@@ -16,6 +16,7 @@ from torch import Tensor
 _IGNORED = 0.2  # largest relative output change that noise in a basis may excuse
 _MARKED = 0.05
 _STEEP = 1.5  # a fall that is worth asking about
+_STRAGGLING = 30.0
 _CANDIDATES = 4
 
 
@@ -35,6 +36,13 @@ def gap_after(singular_values: Tensor, rank: int, floor: float) -> float:
     dropped = float(singular_values[rank]) if rank < len(singular_values) else 0.0
     below = max(dropped, floor)
     return float(singular_values[rank - 1]) / below if below > 0 else float("inf")
+
+
+def without_stragglers(singular_values: Tensor, rank: int, threshold: float) -> int:
+    """The rank less directions barely above the threshold and far below all others: differences across a kink."""
+    clear = int((singular_values > _STRAGGLING * threshold).sum())
+    far = clear < rank and gap_after(singular_values, clear, 0.0) >= _STRAGGLING**2
+    return clear if far and clear > 0 else rank
 
 
 def steepest_falls(singular_values: Tensor, *, at_least: float, count: int = _CANDIDATES) -> list[int]:

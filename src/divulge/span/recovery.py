@@ -23,7 +23,8 @@ from divulge.span.differences import (
     stencil_rows,
     uncalibrated,
 )
-from divulge.span.gaps import confirmed_fall, gap_after, steepest_falls
+from divulge.span.gaps import confirmed_fall, gap_after, steepest_falls, without_stragglers
+from divulge.span.moves import Moves, gaussian
 from divulge.span.result import Span
 from divulge.span.rows import RowSpace
 
@@ -60,9 +61,7 @@ class Recovery:
         self.curve: list[int] = []
         self.idle = 0  # samples in a row that added nothing
         self.values: list[Tensor] = []  # outputs at Gaussian points, to tell what a large change is
-        self.moves = 0
-        self.moved_by = 0.0  # largest output change under a move in the present null space
-        self.worst_move: tuple[Tensor, Tensor] | None = None
+        self.moves = Moves(scale, self.generator)
         self.adaptive = True
         self.next_look = 32  # rows at which a noisy run next looks for a gap
         self.number_eps = float(torch.finfo(oracle.dtype).eps)
@@ -100,15 +99,15 @@ class Recovery:
         while not self.noisy and len(self.curve) < limit and not self._reached(rank) and self.rows.size < self.dim:
             wanted = min(max(2, self.patience - self.idle), limit - len(self.curve))  # at least one move among them
             fresh = gaussian(math.ceil(wanted / 2), self.dim, self.scale, self.generator)
-            moved = self._move(fresh[: wanted // 2])
+            moved = self.moves.move(fresh[: wanted // 2], self.rows.basis)
             rank_before = self.rows.size
             values, gradients = self._gradients(torch.cat([fresh, moved]))
             self.values.append(values[: len(fresh)])
             self._take(gradients)
             if self.rows.size > rank_before:
-                self._forget_moves()
+                self.moves.forget()
             elif len(moved):
-                self._note_moves(fresh[: len(moved)], moved, values[: len(moved)], values[len(fresh) :])
+                self.moves.note(fresh[: len(moved)], moved, values[: len(moved)], values[len(fresh) :])
             if self.idle >= self.patience:
                 self._more_moves(fresh, values[: len(fresh)])
                 if self._ignored() or not self._follow_change(limit):
@@ -168,38 +167,19 @@ class Recovery:
 
     # -- moves in the null space --------------------------------------------------------------------------------------
 
-    def _move(self, points: Tensor) -> Tensor:
-        """The same points with fresh Gaussian coordinates in the null space found so far, and so Gaussian again."""
-        noise = gaussian(len(points), self.dim, self.scale, self.generator)
-        basis = self.rows.basis.cpu()
-        change = noise - points
-        moved: Tensor = points + change - (change @ basis.T) @ basis
-        return moved
-
-    def _note_moves(self, starts: Tensor, ends: Tensor, still: Tensor, moved: Tensor) -> None:
-        self.moves += len(moved)
-        changes = (moved - still).abs().amax(dim=1)
-        worst = int(changes.argmax())
-        if self.worst_move is None or float(changes[worst]) > self.moved_by:
-            self.worst_move = starts[worst], ends[worst]
-            self.moved_by = float(changes[worst])
-
     def _more_moves(self, starts: Tensor, still: Tensor) -> None:
         """Enough moves to trust the null space: a value each, where the outputs before the move are known."""
-        missing = self.patience - self.moves
+        missing = self.patience - self.moves.count
         if missing > 0:
             again = torch.arange(missing) % len(starts)
-            ends = self._move(starts[again])
-            self._note_moves(starts[again], ends, still[again], self._outputs(ends))
-
-    def _forget_moves(self) -> None:
-        self.moves, self.moved_by, self.worst_move = 0, 0.0, None
+            ends = self.moves.move(starts[again], self.rows.basis)
+            self.moves.note(starts[again], ends, still[again], self._outputs(ends))
 
     def _ignored(self) -> bool:
         """Did moves in the null space leave the outputs as they were, to the precision of the span and the oracle?"""
-        if self.moves == 0:
+        if self.moves.count == 0:
             return True
-        return self.moved_by <= self._tolerated_change() and self._relative(self.moved_by) <= _IGNORED
+        return self.moves.largest <= self._tolerated_change() and self._relative(self.moves.largest) <= _IGNORED
 
     def _tolerated_change(self) -> float:
         """What an imprecise basis and rounding may change: its error times the longest gradient times the move."""
@@ -213,8 +193,8 @@ class Recovery:
 
     def _follow_change(self, limit: int) -> bool:
         """Gradients along the move that changed outputs most, ever closer to the change. False: no new direction."""
-        assert self.worst_move is not None
-        start, end = self.worst_move
+        assert self.moves.worst is not None
+        start, end = self.moves.worst
         for _ in range(3):
             room = min(max(self.patience, 4), limit - len(self.curve))
             if room < 3:
@@ -224,7 +204,7 @@ class Recovery:
             values, gradients = self._gradients(path)
             self._take(gradients)
             if self.rows.size > before:
-                self._forget_moves()
+                self.moves.forget()
                 self.idle = 0
                 return True
             jump = int((values[1:] - values[:-1]).abs().amax(dim=1).argmax())
@@ -235,22 +215,22 @@ class Recovery:
     def _probe(self) -> Tensor | None:
         """Values at fresh points and at moved ones: None if nothing changes, else a place where something does."""
         fresh = gaussian(self.patience, self.dim, self.scale, self.generator)
-        moved = self._move(fresh)
+        moved = self.moves.move(fresh, self.rows.basis)
         still, after = self._outputs(torch.cat([fresh, moved])).chunk(2)
         self.values.append(still)
-        self._forget_moves()
-        self._note_moves(fresh, moved, still, after)
-        if self._ignored() or self.worst_move is None:
+        self.moves.forget()
+        self.moves.note(fresh, moved, still, after)
+        if self._ignored() or self.moves.worst is None:
             return None
-        start, end = self.worst_move
+        start, end = self.moves.worst
         place: Tensor = start + torch.rand(1, generator=self.generator, dtype=torch.float64) * (end - start)
         return place
 
     def _give_up(self) -> None:
         self.complete = False
         self.notes.append(
-            f"Moves in the null space still change an output by {self.moved_by:.2g}, but further gradients show no new "
-            "direction: the span is partial."
+            f"Moves in the null space still change an output by {self.moves.largest:.2g}, but further gradients show "
+            "no new direction: the span is partial."
         )
 
     # -- rows in, result out ------------------------------------------------------------------------------------------
@@ -303,7 +283,8 @@ class Recovery:
         rounding = _ROUNDING * self.number_eps * self.rows.largest
         if self.stencil is None or self.noisy:
             return rounding
-        return max(rounding, 4 * self.error_unit * math.sqrt(self.dim))
+        care = min(32.0, max(4.0, 1e-5 / max(self.stencil.relative_error, 1e-12)))  # where it can be afforded
+        return max(rounding, care * self.error_unit * math.sqrt(self.dim))
 
     def _threshold(self, singular: Tensor) -> float:
         if len(singular) == 0:
@@ -325,12 +306,14 @@ class Recovery:
         rank = int((singular > threshold).sum())
         reached = self._reached(asked) and not self.noisy
         spare = self.rows.rows_seen - self.rows.size  # rows that brought nothing: the sign that the span is whole
-        invariance = self._relative(self.moved_by) if self.moves else None
+        invariance = self._relative(self.moves.largest) if self.moves.count else None
         if died:
             self.complete = False
             self.notes.append(f"Stopped early: {died}")
         elif self.method != "paper" and (self.noisy or spare == 0 or self.rows.size == self.dim) and not reached:
             rank, threshold, invariance = self._settle(singular, vectors, threshold, may_ask)
+        elif self.stencil is not None and not reached:
+            rank = without_stragglers(singular, rank, threshold)
         if asked is not None:
             if rank < asked:
                 self.complete = False
@@ -408,15 +391,10 @@ class Recovery:
         return change / spread if spread else 0.0
 
     def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"samples": len(self.curve), "moves_checked": self.moves}
+        facts: dict[str, Any] = {"samples": len(self.curve), "moves_checked": self.moves.count}
         if self.stencil is not None:
             facts |= {**asdict(self.stencil), "gradients_rejected": self.rejected}
         return facts
-
-
-def gaussian(count: int, dim: int, scale: float, generator: torch.Generator) -> Tensor:
-    points: Tensor = scale * torch.randn(count, dim, generator=generator, dtype=torch.float64)
-    return points
 
 
 def _rms(change: Tensor) -> float:

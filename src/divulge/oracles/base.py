@@ -178,32 +178,35 @@ class Oracle(ABC):
     def value(self, X: Any) -> Tensor:
         """The model's outputs, [n, k]."""
         rows = self._admit(X, "value")
-        self.ledger.charge("value", len(rows))
+        count = rows.size(0)
+        self.ledger.charge("value", count)
         try:
             return self._finite(self._value(rows), "value", rows)
         except BaseException as error:
-            self._give_back("value", len(rows), error)
+            self._give_back("value", count, error)
             raise
 
     def gradient(self, X: Any) -> tuple[Tensor, Tensor]:
         """The model's outputs [n, k] and the gradient of each with respect to the input [n, k, d]."""
         rows = self._admit(X, "gradient")
-        self.ledger.charge("gradient", len(rows))
+        count = rows.size(0)
+        self.ledger.charge("gradient", count)
         try:
             values, gradients = self._gradient(rows)
             return self._finite(values, "value", rows), self._finite(gradients, "gradient")
         except BaseException as error:
-            self._give_back("gradient", len(rows), error)
+            self._give_back("gradient", count, error)
             raise
 
     def label(self, X: Any) -> Tensor:
         """The model's decisions, [n] integers."""
         rows = self._admit(X, "label")
-        self.ledger.charge("label", len(rows))
+        count = rows.size(0)
+        self.ledger.charge("label", count)
         try:
             return self._label(rows)
         except BaseException as error:
-            self._give_back("label", len(rows), error)
+            self._give_back("label", count, error)
             raise
 
     def weights(self) -> nn.Module:
@@ -304,7 +307,7 @@ def all_finite(tensor: Tensor) -> bool:
 def as_rows(X: Any, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Query rows as a tensor [n, width]; pictures are flattened, a single row is taken as a batch of one."""
     if isinstance(X, Tensor) and X.ndim == 2 and X.dtype is dtype and X.device == device:
-        if X.shape[1] == width and len(X) and not X.requires_grad:
+        if X.size(1) == width and X.size(0) and not X.requires_grad:
             return X  # what an attack sends nearly always
     elif not isinstance(X, Tensor):
         X = _tensor(X)

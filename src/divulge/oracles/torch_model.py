@@ -53,6 +53,7 @@ class TorchOracle(Oracle):
             threshold=0.5 if isinstance(_last_layer(module), nn.Sigmoid) else 0.0,
         )
         self._module = module
+        self._flat = len(shape) == 1
         self._answers_tell = answers_tell(module)
         checked_batch_size(batch_size)
         self._value_rows = batch_size or max(1, LIVE_NUMBERS // activations)
@@ -62,15 +63,15 @@ class TorchOracle(Oracle):
         return copy.deepcopy(self._module).requires_grad_()
 
     def _forward(self, X: Tensor) -> Tensor:
-        flat = len(self.input_shape) == 1
-        out: Tensor = self._module(X if flat else X.reshape(len(X), *self.input_shape))
+        out: Tensor = self._module(X if self._flat else X.reshape(len(X), *self.input_shape))
         return out if out.ndim == 2 else out.reshape(len(X), -1)
 
     def _value(self, X: Tensor) -> Tensor:
         # neither the rows nor the weights ask for gradients, so none are kept; the detour is for large queries only
-        if len(X) > self._value_rows:
+        if X.size(0) > self._value_rows:
             return in_batches(X, self._value_rows, lambda rows: (self._value(rows),))[0]
-        return self._forward(X).detach()
+        out = self._forward(X)
+        return out.detach() if out.requires_grad else out
 
     def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         values, gradients = in_batches(X, self._gradient_rows, lambda rows: jacobian(self._forward, rows))

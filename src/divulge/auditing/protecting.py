@@ -6,6 +6,8 @@ import math
 import time
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from divulge.auditing.finding import Finding, Picture, Table
 from divulge.auditing.probe import Probe, deadline
@@ -18,11 +20,18 @@ CLOSE = 0.1
 """A reconstruction counts when its error is below this part of the data's variance."""
 
 
+def _records(target: Target) -> Tensor | None:
+    """Records like the ones to protect, for what an attacker knows of them beforehand."""
+    known = [part for part in (target.inputs, target.unseen) if part is not None]
+    return torch.cat(known) if known else None
+
+
 def _obstacle(target: Target) -> str:
-    if target.inputs is None:
-        return "the training data was not given; the prior is estimated from it."
-    if len(target.inputs) < 20:
-        return f"{len(target.inputs)} records are too few to estimate how well a blind guess does."
+    records = _records(target)
+    if records is None:
+        return "no data was given; what an attacker knows beforehand is estimated from it."
+    if len(records) < 20:
+        return f"{len(records)} records are too few to estimate how well a blind guess does."
     return ""
 
 
@@ -30,7 +39,7 @@ def _run(target: Target, seconds: float) -> Finding:
     from divulge.protection import accounting, bounds, priors
 
     started = time.perf_counter()
-    X = target.inputs
+    X = _records(target)
     assert X is not None
     with deadline(seconds):
         eta = CLOSE * float(X.var(dim=0).mean())
@@ -38,7 +47,7 @@ def _run(target: Target, seconds: float) -> Finding:
         log_kappa = math.log(min(kappa.upper, 1 - 1e-9))
         accepted = max(ACCEPTED, min(0.99, 2 * kappa.upper))
         steps = getattr(target.recipe, "epochs", None) or 100
-        delta = 1 / (10 * len(X))
+        delta = 1 / (10 * len(X if target.inputs is None else target.inputs))
         rows = []
         for theorem in ("gaussian", "zcdp"):
             noise = bounds.smallest_noise(log_kappa, accepted, steps=steps, theorem=theorem)

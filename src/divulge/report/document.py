@@ -11,6 +11,7 @@ from typing import Any
 
 from divulge.auditing.finding import QUESTIONS, SEVERITIES, Finding, Severity, Skipped, worst
 from divulge.errors import InvalidInput
+from divulge.oracles.base import Spent
 
 SCHEMA_VERSION = 1
 _HERE = Path(__file__).parent
@@ -110,6 +111,7 @@ def _environment(*, autoescape: bool) -> Any:
     environment.filters["number"] = number
     environment.filters["data_uri"] = lambda png: "data:image/png;base64," + base64.b64encode(png).decode("ascii")
     environment.filters["duration"] = duration
+    environment.filters["queries"] = queries
     environment.filters["cell"] = lambda value: _markdown_cell(number(value))
     return environment
 
@@ -127,6 +129,12 @@ def number(value: Any) -> str:
             return f"{value:,.4g}"
         return f"{value:.2e}"
     return str(value)
+
+
+def queries(spent: Spent) -> str:
+    """What was asked, by kind."""
+    kinds = {"values": spent.value, "gradients": spent.gradient, "labels": spent.label}
+    return ", ".join(f"{rows:,} {kind}" for kind, rows in kinds.items() if rows) or "none"
 
 
 def duration(seconds: float) -> str:

@@ -24,7 +24,8 @@ def test_extraction_over_http_and_again_from_the_journal(tmp_path, seed):
         assert stolen.check(oracle, 500) < 1e-9
         oracle.close()
         resumed.close()
-    assert (stolen.exact, stolen.width) == (at_home.exact, at_home.width) == (True, 8)
+    assert stolen.exact
+    assert (stolen.exact, stolen.width) == (at_home.exact, at_home.width)
     assert stolen.queries == at_home.queries == again.queries
     assert stolen.ledger.requests > 0
     assert again.ledger.requests == 0

@@ -4,10 +4,13 @@ A check from just beside every predicted kink would cost a query a neuron. Inste
 line whose affine maps are asked once, watch all predictions at the same time: as long as an interval's jump is really
 the sum of several neurons, the copy is wrong at about half of the witnesses, and it is wrong by those very neurons. So
 the intervals that still need splitting are those whose jump lies in the span of the witnesses' residuals (with several
-outputs they also show by themselves: the jump of one neuron has rank one). When no residual is left, all is found.
+outputs they also show by themselves: the jump of one neuron has rank one). What hides in the shadow of a much larger
+neuron is read off the witnesses directly (``witnesses``). When no residual is left, all is found.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -15,49 +18,108 @@ from torch import Tensor
 from divulge.extraction.affine import Answers, SampleLines
 from divulge.extraction.kinks import KinkSearch, Tolerance
 from divulge.extraction.network import Copy, from_jumps
+from divulge.extraction.witnesses import Jumps, affine_maps, peel
 from divulge.progress import report
 
 ROUNDS = 400
 RANK_ONE = 1e-6
 OUTPUTS_COMPARED = 8
+KINKS_PER_WITNESS = 8
 
 
 class Exploration:
     """A line under search, the copy that its cells imply, and the witnesses that judge it."""
 
-    def __init__(self, lines: SampleLines, search: KinkSearch, witnesses: Answers, tolerance: Tolerance) -> None:
-        self.lines, self.search, self.witnesses, self.tolerance = lines, search, witnesses, tolerance
-        outputs = witnesses.value.shape[1]
-        generator = torch.Generator().manual_seed(0)
-        self._mix = torch.randn(min(outputs, OUTPUTS_COMPARED), outputs, generator=generator, dtype=torch.float64)
-
-    def copy(self) -> Copy:
-        """The copy that the cells on the line imply, taking every jump for one neuron."""
-        ((cells, _),) = self.search.cells()
-        here = self._answers(cells)
-        constant = here.constant
-        neurons, _ = from_jumps(
-            here.gradient.diff(dim=0), constant.diff(dim=0), self.lines.directions[0], self.tolerance.jump
-        )
-        return Copy(here.gradient[0], constant[0], neurons)
+    def __init__(
+        self, lines: SampleLines, search: KinkSearch, tolerance: Tolerance, witnesses: Answers, reach: float, seed: int
+    ) -> None:
+        self.lines, self.search, self.tolerance = lines, search, tolerance
+        self.witnesses, self.reach = witnesses, reach
+        self._generator = torch.Generator().manual_seed(seed)
+        inputs, outputs = lines.target.inputs, lines.target.outputs
+        compared = min(outputs, OUTPUTS_COMPARED)
+        self._mix = torch.randn(compared, outputs, generator=self._generator, dtype=torch.float64)
+        self._constant = torch.zeros(0, outputs, dtype=torch.float64)  # of the samples' affine maps, as far as needed
+        self._parts = torch.zeros(0, outputs, inputs + 1, dtype=torch.float64)
+        self._places = torch.zeros(0, dtype=torch.float64)
 
     def run(self) -> Copy:
-        """Split what is suspect until the witnesses are content or nothing is suspect any more."""
-        copy = self.copy()
+        """Split what is suspect until the witnesses are content or nothing more can be told."""
+        copy, tended = self.copy(), False
         for _ in range(ROUNDS):
             rest = self.witnesses.minus(copy)
-            wrong = wrong_rows(rest, self.tolerance)
+            wrong = rest.gradient.flatten(1).norm(dim=1) > 4 * self.tolerance.jump
             ledger = self.lines.target.oracle.ledger
             report("finding kinks", copy.width, None, neurons=copy.width, queries=ledger.total,
                    worst=f"{float(rest.value.abs().max()):.1e}")  # fmt: skip
             if not bool(wrong.any()):
                 break
             chosen = self.suspects(rest, wrong)
-            if not len(chosen):
-                break
+            if not len(chosen) and not tended:
+                tended = True
+                self.search.tend_ends()
+            elif not len(chosen) and not self._peel(copy) and not self._spread_out():
+                chosen = self._doubtful()
+                if not len(chosen):
+                    break
             self.search.refine(chosen[: self.lines.target.room(len(chosen))])
             copy = self.copy()
         return copy
+
+    # -- the copy -----------------------------------------------------------------------------------------------------
+
+    def copy(self) -> Copy:
+        """The copy that the cells on the line imply, taking every jump for one neuron, less the parts known."""
+        jumps = self.jumps()
+        left = jumps.left - jumps.parts[jumps.places < -self.reach].sum(dim=0)
+        every = torch.cat([jumps.rest, jumps.parts])
+        loose = torch.full((len(jumps.parts),), 10 * self.tolerance.jump, dtype=torch.float64)
+        neurons = from_jumps(
+            every[:, :, :-1], every[:, :, -1], jumps.direction, self.tolerance.jump, torch.cat([jumps.doubt, loose])
+        )
+        return Copy(left[:, :-1], left[:, -1], neurons)
+
+    def jumps(self) -> Jumps:
+        ((cells, intervals),) = self.search.cells()
+        maps = self._maps(cells)
+        samples = self.search.samples
+        jumps = Jumps(
+            origin=self.lines.origins[0],
+            direction=self.lines.directions[0],
+            reach=self.reach,
+            left=maps[0],
+            low=samples.t[self.search.left[intervals]],
+            high=samples.t[self.search.right[intervals]],
+            rest=maps.diff(dim=0),
+            doubt=_doubt(samples.t[cells], self.tolerance),
+            parts=self._parts,
+            places=self._places,
+        )
+        keep = []
+        for part, place in zip(self._parts, self._places.tolist(), strict=True):
+            home = jumps.interval(place)
+            alone = home is not None and float((jumps.rest[home] - part).norm()) <= 1e-4 * float(part.norm())
+            keep.append(not alone and (home is not None or abs(place) > self.reach))
+            if home is not None and not alone:
+                jumps.rest[home] -= part
+                jumps.doubt[home] = 10 * self.tolerance.jump
+        self._parts, self._places = self._parts[keep], self._places[keep]
+        return replace(jumps, parts=self._parts, places=self._places)
+
+    def _peel(self, copy: Copy) -> bool:
+        """Read single neurons off the witnesses; True if there were any."""
+        residual = torch.einsum("k,nke->ne", self._mix[0], affine_maps(self.witnesses.minus(copy)))
+        rank = int((torch.linalg.svdvals(residual) > 4 * self.tolerance.jump).sum())
+        if 4 * rank > min(residual.shape):  # too much is mixed up to tell neurons apart
+            return False
+        found = peel(self.witnesses, self.jumps(), copy, self._mix[0], self.tolerance)
+        if not found:
+            return False
+        self._parts = torch.cat([self._parts, torch.stack([jump for jump, _ in found])])
+        self._places = torch.cat([self._places, torch.tensor([place for _, place in found], dtype=torch.float64)])
+        return True
+
+    # -- where to ask next --------------------------------------------------------------------------------------------
 
     def suspects(self, rest: Answers, wrong: Tensor) -> Tensor:
         """Intervals that probably hold several kinks, the most suspect first."""
@@ -69,34 +131,80 @@ class Exploration:
             several = rank_gap(jumps) > RANK_ONE
             if bool(several.any()):
                 return candidates[several]
-        residual = torch.cat([rest.gradient, rest.constant[:, :, None]], dim=2)[wrong]
-        residual = torch.einsum("k,nke->ne", self._mix[0], residual)
-        share, rank = span_share(jumps[:, 0], residual)
+        residual = torch.einsum("k,nke->ne", self._mix[0], affine_maps(rest)[wrong])
+        share, rank = span_share(jumps[:, 0], residual, self.tolerance.jump)
         by_chance = rank / residual.shape[1]
         if by_chance > 0.5:  # the residuals span nearly everything: judge by how much of an interval is unknown
-            doubt = self.search.doubtful[candidates]
-            order = torch.argsort(doubt, descending=True)
-            return candidates[order[: max(8, len(order) // 2)]]
+            return candidates[:0]
         complete = rank < 0.8 * len(residual)
+        if not complete and KINKS_PER_WITNESS * len(self.witnesses) < int((~self.search.empty).sum()):
+            self._more_witnesses(len(self.witnesses))
         floor = 0.99 if complete else max(0.5 * float(share.max()), 2 * by_chance)
         order = torch.argsort(share, descending=True)
         return candidates[order[share[order] > floor]]
 
+    def _doubtful(self) -> Tensor:
+        """Open intervals of which most is unknown."""
+        candidates = self.search.open.nonzero().flatten()
+        order = torch.argsort(self.search.doubtful[candidates], descending=True)
+        return candidates[order[: max(8, len(order) // 2)]]
+
+    def _spread_out(self) -> bool:
+        """Add witnesses along a line, whose neighbours differ by few neurons; False if they would be too many."""
+        count = len(self.witnesses) // 2
+        if KINKS_PER_WITNESS * (count + len(self.witnesses)) > 2 * int((~self.search.empty).sum()):
+            return False
+        origin, direction = torch.randn(2, self.lines.target.inputs, generator=self._generator, dtype=torch.float64)
+        share = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+        t = torch.tan(torch.pi * (share - 0.5))
+        self._ask(origin + t[:, None] * direction)
+        return True
+
+    def _more_witnesses(self, count: int) -> None:
+        self._ask(torch.randn(count, self.lines.target.inputs, generator=self._generator, dtype=torch.float64))
+
+    def _ask(self, X: Tensor) -> None:
+        target, old = self.lines.target, self.witnesses
+        X = X[: target.room(len(X))]
+        value, gradient = target.maps(X)
+        self.witnesses = Answers(
+            torch.cat([old.X, X]), torch.cat([old.value, value]), torch.cat([old.gradient, gradient])
+        )
+
     def _jumps(self, intervals: Tensor) -> Tensor:
         """Jumps of the affine map [m, r, d + 1], of r random mixtures of the outputs."""
-        left, right = self._mixed(self.search.left[intervals]), self._mixed(self.search.right[intervals])
-        return right - left
+        left, right = self.search.left[intervals], self.search.right[intervals]
+        return torch.einsum("rk,mke->mre", self._mix, self._maps(right) - self._maps(left))
 
-    def _mixed(self, index: Tensor) -> Tensor:
-        here = self._answers(index)
-        gradient = torch.einsum("rk,nkd->nrd", self._mix, here.gradient)
-        return torch.cat([gradient, (here.constant @ self._mix.T)[:, :, None]], dim=2)
-
-    def _answers(self, index: Tensor) -> Answers:
+    def _maps(self, index: Tensor) -> Tensor:
+        """Affine maps of the line's samples [m, k, d + 1]."""
         samples = self.search.samples
         assert samples.gradient is not None
-        X = self.lines.at(samples.line[index], samples.t[index])
-        return Answers(X, samples.value[index], samples.gradient[index])
+        known = len(self._constant)
+        if known < len(samples):
+            X = self.lines.at(samples.line[known:], samples.t[known:])
+            new = Answers(X, samples.value[known:], samples.gradient[known:])
+            self._constant = torch.cat([self._constant, new.constant])
+        return torch.cat([samples.gradient[index], self._constant[index][:, :, None]], dim=2)
+
+
+def line_copy(lines: SampleLines, search: KinkSearch, tolerance: Tolerance) -> Copy:
+    """The copy that a finished search along one line implies."""
+    ((cells, _),) = search.cells()
+    samples = search.samples
+    assert samples.gradient is not None
+    answers = Answers(lines.at(samples.line[cells], samples.t[cells]), samples.value[cells], samples.gradient[cells])
+    maps = affine_maps(answers)
+    jumps = maps.diff(dim=0)
+    doubt = _doubt(samples.t[cells], tolerance)
+    neurons = from_jumps(jumps[:, :, :-1], jumps[:, :, -1], lines.directions[0], tolerance.jump, doubt)
+    return Copy(maps[0, :, :-1], maps[0, :, -1], neurons)
+
+
+def _doubt(t: Tensor, tolerance: Tolerance) -> Tensor:
+    """How far the jumps' constants may be off, between cells seen from these places."""
+    error = tolerance.of_value(t)
+    return error[1:] + error[:-1]
 
 
 def wrong_rows(rest: Answers, tolerance: Tolerance) -> Tensor:
@@ -111,9 +219,10 @@ def rank_gap(jumps: Tensor) -> Tensor:
     return (values[:, -2] / values[:, -1].clamp_min(torch.finfo(torch.float64).tiny)).sqrt()
 
 
-def span_share(vectors: Tensor, rows: Tensor) -> tuple[Tensor, int]:
+def span_share(vectors: Tensor, rows: Tensor, noise: float) -> tuple[Tensor, int]:
     """How much (0 to 1) of each vector's squared length lies in the span of the rows, and that span's dimension."""
-    _, values, basis = torch.linalg.svd(rows, full_matrices=False)
-    basis = basis[values > 1e-8 * values[0]]
+    values, vectors_of = torch.linalg.eigh(rows @ rows.T)
+    large = values > max(1e-14 * float(values[-1]), (4 * noise) ** 2)
+    basis = (vectors_of[:, large] / values[large].sqrt()).T @ rows  # orthonormal rows
     inside = (vectors @ basis.T).square().sum(dim=1)
     return inside / vectors.square().sum(dim=1).clamp_min(torch.finfo(torch.float64).tiny), len(basis)

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from divulge.errors import DivulgeError, InvalidInput
 from divulge.extraction import diagnosis
-from divulge.extraction.affine import Answers, Quality, SampleLines, Target, quality
-from divulge.extraction.explore import Exploration, wrong_rows
+from divulge.extraction.affine import Answers, SampleLines, Target, quality
+from divulge.extraction.explore import Exploration, line_copy, wrong_rows
 from divulge.extraction.kinks import ROUNDS, KinkSearch
 from divulge.extraction.network import Copy
 from divulge.extraction.result import Extraction
@@ -94,7 +94,7 @@ class _Run:
     def result(self) -> Extraction:
         origin, direction = self._normal(2)
         self._first_answers(origin, direction)
-        kind = self._smooth(origin, direction)
+        kind = self._smooth()
         if kind is not None:
             return self.gathered(
                 exact=False,
@@ -105,20 +105,17 @@ class _Run:
         return self.gathered(exact=not reason, reason=reason)
 
     def _first_answers(self, origin: Tensor, direction: Tensor) -> None:
-        nearby = origin + 1e-4 * direction
-        X = torch.cat([torch.stack([origin, nearby, origin]), self._normal(WITNESSES)])
+        """The witnesses, and a row asked twice and once more from nearby."""
+        X = torch.cat([torch.stack([origin, origin + 1e-4 * direction, origin]), self._normal(WITNESSES)])
         value, gradient = self.target.maps(X)
-        first = torch.cat([torch.tensor([0, 1]), torch.arange(3, len(X))])
-        answers = Answers(X[first], value[first], gradient[first])
-        self.quality: Quality = quality(self.oracle, answers, (value[2], gradient[2]))
+        self.witnesses = Answers(X[2:], value[2:], gradient[2:])
+        self.quality = quality(self.oracle, self.witnesses, (value[0], gradient[0]))
         self.tolerance = self.quality.tolerance(self.target.inputs)
-        self.witnesses = answers
-        self.seen.append(answers.X)
+        self.curved = float((gradient[1] - gradient[0]).norm()) > self.tolerance.jump
+        self.seen.append(X)
 
-    def _smooth(self, origin: Tensor, direction: Tensor) -> str | None:
-        assert self.witnesses is not None
-        gradient = self.witnesses.gradient
-        if self.quality.coarse or float((gradient[1] - gradient[0]).norm()) <= self.tolerance.jump:
+    def _smooth(self) -> str | None:
+        if self.quality.coarse or not self.curved:
             return None
         return diagnosis.smooth(self.target, self.tolerance, self.quality.eps, self.generator)
 
@@ -129,8 +126,9 @@ class _Run:
         reach = self.quality.reach
         start = torch.tensor([[-reach, 0.0, reach]], dtype=torch.float64)
         search = KinkSearch(lines, start, self.tolerance)
-        self.exploration = Exploration(lines, search, self.witnesses, self.tolerance)
+        self.exploration = Exploration(lines, search, self.tolerance, self.witnesses, reach, self.seed)
         self.copy = self.exploration.run()
+        self.witnesses = self.exploration.witnesses
         self.lines = 1
         samples = search.samples
         self.seen.append(lines.at(samples.line, samples.t))
@@ -138,10 +136,10 @@ class _Run:
 
     def _repair_witnesses(self) -> str:
         """Further lines until the witnesses agree; a reason if they never will."""
-        assert self.witnesses is not None
-        strikes, fewest, asked = 0, len(self.witnesses) + 1, False
+        rows = self._rows()
+        strikes, fewest, asked = 0, len(rows) + 1, False
         for _ in range(REPAIRS):
-            rest = self.witnesses.minus(self.copy)
+            rest = rows.minus(self.copy)
             wrong = wrong_rows(rest, self.tolerance)
             count = int(wrong.sum())
             if not count:
@@ -158,7 +156,8 @@ class _Run:
             if strikes > PATIENCE:
                 break
             worst = int(torch.where(wrong, rest.gradient.flatten(1).norm(dim=1), torch.zeros(())).argmax())
-            self._repair(self.witnesses.X[worst])
+            self._repair(rows.X[worst])
+        self._verify()
         return self._floor_reason()
 
     def _verify_and_repair(self) -> str:
@@ -215,7 +214,7 @@ class _Run:
                 break
             search.refine(chosen[: self.target.room(len(chosen))])
             report("repairing", self.lines, None, neurons=self.copy.width, queries=self.oracle.ledger.total)
-        found = Exploration(lines, search, self._rows(), self.tolerance).copy()
+        found = line_copy(lines, search, self.tolerance)
         self.copy = self.copy.plus(found, self.tolerance.jump)
         self.lines += 1
         samples = search.samples
@@ -227,9 +226,11 @@ class _Run:
         return self.witnesses
 
     def _anchor(self) -> None:
-        """The constant from the witnesses' values: the line's far end knows it less precisely."""
-        rest = self._rows().value - self.copy.value(self._rows().X)
-        self.copy = Copy(self.copy.slope, self.copy.constant + rest.median(dim=0).values, self.copy.neurons)
+        """Offsets and constant from the witnesses' values: far ends of lines know them less precisely."""
+        rows = self._rows()
+        right = rows.minus(self.copy).gradient.flatten(1).norm(dim=1) <= 4 * self.tolerance.jump
+        if bool(right.any()):
+            self.copy = self.copy.polished(rows.X[right], rows.value[right], self.tolerance.value)
 
     def _verify(self) -> None:
         X = self.target.stored(
@@ -269,8 +270,9 @@ class _Run:
             worst = float((truth - copy.value(self.verification.X)).abs().max())
             scale, points = self.verification.scale, len(truth)
         elif self.witnesses is not None:
-            worst = float((self.witnesses.value - copy.value(self.witnesses.X)).abs().max())
-            scale, points = spread(self.witnesses.value), len(self.witnesses)
+            rows = self._rows()
+            worst = float((rows.value - copy.value(rows.X)).abs().max())
+            scale, points = spread(rows.value), len(rows)
         return Extraction(
             model=copy.model(),
             width=copy.width,

@@ -10,6 +10,7 @@ Many lines are searched at once, and every round is one batch of queries: one fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -104,12 +105,15 @@ class KinkSearch:
 
     # -- refinement ---------------------------------------------------------------------------------------------------
 
-    def refine(self, chosen: Tensor) -> None:
-        """One round: a query in every interval of ``chosen`` (indices), which splits it in two."""
+    def refine(self, chosen: Tensor, at: Tensor | None = None) -> None:
+        """One round: a query in every interval of ``chosen`` (indices), which splits it in two.
+
+        ``at`` says where; by default just beside the predicted kink, or in the middle if there is none to predict.
+        """
         if not len(chosen):
             return
         line = self.samples.line[self.left[chosen]]
-        new = self._batches.append(self.ask(line, self._aim(chosen)))
+        new = self._batches.append(self.ask(line, self._aim(chosen) if at is None else at))
         keep = torch.ones(len(self.left), dtype=torch.bool)
         keep[chosen] = False
         added_left = torch.cat([self.left[chosen], new])
@@ -129,6 +133,22 @@ class KinkSearch:
             self.refine(chosen)
         return not bool(self.open.any())
 
+    def tend_ends(self) -> None:
+        """Sample each line's outermost cells nearer to their kink, where their affine maps are known more precisely."""
+        chosen, places = [], []
+        t = self.samples.t
+        for _, intervals in self.cells():
+            if not len(intervals):
+                continue
+            for end, outermost in ((intervals[0], self.left), (intervals[-1], self.right)):
+                kink, far = float(self.crossing[end]), float(t[outermost[end]])
+                between = 2 * kink if abs(kink) > self.spread else math.copysign(2 * self.spread, far)
+                if kink * far > 0 and abs(far) > 4 * abs(between) and int(end) not in chosen:
+                    chosen.append(int(end))
+                    places.append(between)
+        if chosen:
+            self.refine(torch.tensor(chosen), torch.tensor(places, dtype=torch.float64))
+
     def _calibrate(self) -> None:
         """Where many intervals show a step in value but none in slope, values are noisier than was thought."""
         for _ in range(CALIBRATIONS):
@@ -139,7 +159,7 @@ class KinkSearch:
             self._measure_all()
 
     def cells(self) -> list[tuple[Tensor, Tensor]]:
-        """For each line, from left to right: one sample index per cell (its most precise), and the kinks between."""
+        """For each line, from left to right: the most precise sample of each cell, and the intervals between cells."""
         samples, found = self.samples, []
         order = torch.argsort(samples.t[self.left])
         for line in range(int(samples.line.max()) + 1):
@@ -153,7 +173,7 @@ class KinkSearch:
             pick = torch.empty(len(best), dtype=torch.long)
             winners = distance == best[cell]
             pick[cell[winners]] = nodes[winners]
-            found.append((pick, self.crossing[mine][breaks]))
+            found.append((pick, mine[breaks]))
         return found
 
     # -- one interval -------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from divulge.models import ReluNetwork
+
+ROWS_TO_MEET = 1500
+"""Equations that polishing offsets solves at most."""
 
 
 @dataclass(frozen=True)
@@ -17,25 +20,26 @@ class Neurons:
     normal: Tensor
     offset: Tensor
     weight: Tensor
+    doubt: Tensor
+    """How far the offset, times the weight, may be off [h]."""
 
     def __len__(self) -> int:
         return len(self.offset)
 
     @staticmethod
     def none(inputs: int, outputs: int) -> Neurons:
-        zeros = torch.zeros
-        return Neurons(
-            zeros(0, inputs, dtype=torch.float64), zeros(0, dtype=torch.float64), zeros(outputs, 0, dtype=torch.float64)
-        )
+        nothing = torch.zeros(0, dtype=torch.float64)
+        return Neurons(nothing.reshape(0, inputs), nothing, nothing.reshape(outputs, 0), nothing)
 
     def keep(self, which: Tensor) -> Neurons:
-        return Neurons(self.normal[which], self.offset[which], self.weight[:, which])
+        return Neurons(self.normal[which], self.offset[which], self.weight[:, which], self.doubt[which])
 
     def and_also(self, other: Neurons) -> Neurons:
         return Neurons(
             torch.cat([self.normal, other.normal]),
             torch.cat([self.offset, other.offset]),
             torch.cat([self.weight, other.weight], dim=1),
+            torch.cat([self.doubt, other.doubt]),
         )
 
 
@@ -91,9 +95,36 @@ class Copy:
         flipped = same & (sign < 0)
         slope = slope - new.weight[:, flipped] @ old.normal[nearest[flipped]]
         constant = constant - new.weight[:, flipped] @ old.offset[nearest[flipped]]
-        merged = Neurons(old.normal, old.offset, weight)
+        merged = Neurons(old.normal, old.offset, weight, old.doubt)
         alive = weight.norm(dim=0) > tolerance
         return Copy(slope, constant, merged.keep(alive).and_also(new.keep(~same)))
+
+    def polished(self, X: Tensor, truth: Tensor, noise: float) -> Copy:
+        """The same neurons with offsets and constant moved, each within its doubt, to meet the truth [n, k] at ``X``.
+
+        That is linear least squares with a Gaussian prior, solved in the space of the rows, which are few.
+        """
+        copy, outputs = self, len(self.constant)
+        rows = max(1, ROWS_TO_MEET // outputs)
+        X, truth = X[:rows], truth[:rows]
+        prior = torch.cat([self.neurons.doubt, self.neurons.doubt.sum() + 1e3 * noise + torch.zeros(outputs)])
+        for _ in range(2):
+            before = X @ copy.neurons.normal.T + copy.neurons.offset
+            weight = copy.neurons.weight
+            unit = weight / weight.norm(dim=0).clamp_min(torch.finfo(torch.float64).tiny)
+            moved = torch.einsum("nh,kh->nkh", (before > 0).to(X), unit)
+            constant = torch.eye(outputs, dtype=X.dtype).expand(len(X), -1, -1)
+            design = (torch.cat([moved, constant], dim=2) * prior).flatten(0, 1)  # [n k, h + k]
+            off = (truth - copy.value(X)).flatten()
+            if not bool(off.any()):
+                break
+            system = design @ design.T
+            system.diagonal().add_(noise**2)
+            change = prior * (design.T @ torch.linalg.solve(system, off))
+            shift = change[: len(unit.T)] / weight.norm(dim=0).clamp_min(torch.finfo(torch.float64).tiny)
+            neurons = replace(copy.neurons, offset=copy.neurons.offset + shift)
+            copy = Copy(copy.slope, copy.constant + change[len(unit.T) :], neurons)
+        return copy
 
     def model(self) -> ReluNetwork:
         neurons = self.neurons
@@ -101,7 +132,7 @@ class Copy:
 
 
 def _nearest(new: Neurons, old: Neurons) -> tuple[Tensor, Tensor]:
-    """For each new neuron the old one whose hyperplane is nearest, and whether it faces the same way (1) or not (-1)."""
+    """For each new neuron the old one on the nearest hyperplane, and whether it faces the same way (1) or not (-1)."""
     rows, others = (torch.cat([part.normal, part.offset[:, None]], dim=1) for part in (new, old))
     inner = rows @ others.T
     distance = others.square().sum(dim=1) - 2 * inner.abs()
@@ -109,12 +140,13 @@ def _nearest(new: Neurons, old: Neurons) -> tuple[Tensor, Tensor]:
     return nearest, torch.where(inner.gather(1, nearest[:, None])[:, 0] >= 0, 1.0, -1.0).to(rows)
 
 
-def from_jumps(gradient: Tensor, constant: Tensor, along: Tensor, smallest: float) -> tuple[Neurons, Tensor]:
-    """Neurons from the jumps of the affine map across kinks on one line, and which jumps [h] gave one.
+def from_jumps(gradient: Tensor, constant: Tensor, along: Tensor, smallest: float, doubt: Tensor) -> Neurons:
+    """Neurons from the jumps of the affine map across kinks on one line; jumps that are next to nothing give none.
 
     ``gradient`` [h, k, d] and ``constant`` [h, k] are each a weight times (normal, offset), a matrix of rank one. The
     line runs along ``along`` [d]; each neuron is turned so that it switches on in that direction, which makes the
-    affine map at the line's left end the affine part of the whole: orientation costs nothing.
+    affine map at the line's left end the affine part of the whole: orientation costs nothing. ``doubt`` [h] is how far
+    the constants may be off.
     """
     if gradient.shape[1] == 1:
         direction = gradient.new_ones(len(gradient), 1)
@@ -124,7 +156,7 @@ def from_jumps(gradient: Tensor, constant: Tensor, along: Tensor, smallest: floa
     offset = (direction * constant).sum(dim=1)
     size = normal.norm(dim=1)
     real = size > smallest
-    normal, offset, size, direction = normal[real], offset[real], size[real], direction[real]
+    normal, offset, size, direction, doubt = normal[real], offset[real], size[real], direction[real], doubt[real]
     sign = torch.where(normal @ along >= 0, 1.0, -1.0).to(size)
     scale = sign / size
-    return Neurons(normal * scale[:, None], offset * scale, (direction * (size * sign)[:, None]).T), real
+    return Neurons(normal * scale[:, None], offset * scale, (direction * (size * sign)[:, None]).T, doubt)

@@ -156,9 +156,8 @@ def _copy(Z: Tensor, s: Tensor) -> Copy:
     size = Z.norm(dim=1)
     sign = torch.where(straight != 0, 1.0, -1.0).to(Z)
     nothing = Copy.nothing(Z.shape[1], 1)
-    neurons = Neurons(
-        normal=Z * (sign / size)[:, None], offset=torch.zeros_like(size), weight=((straight + mirrored) * size)[None]
-    )
+    nowhere = torch.zeros_like(size)
+    neurons = Neurons(Z * (sign / size)[:, None], nowhere, ((straight + mirrored) * size)[None], nowhere)
     return Copy(nothing.slope, nothing.constant, neurons)
 
 

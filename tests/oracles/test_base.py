@@ -132,6 +132,14 @@ def test_any_kind_of_number_is_taken(dtype):
     assert torch.equal(oracle.value(X), oracle.value(torch.ones(2, 4)))
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_sparse_rows_are_taken_too():
+    sparse = pytest.importorskip("scipy.sparse")
+    oracle, X = small(), torch.eye(4, dtype=torch.float64)
+    for rows in (X.to_sparse(), X.float().to_sparse(), X.to_sparse_csr(), sparse.csr_matrix(X.numpy())):
+        assert torch.equal(oracle.value(rows), oracle.value(X))
+
+
 def test_one_row_and_pictures_are_taken_as_they_come():
     oracle = small()
     assert oracle.value(torch.zeros(4)).shape == (1, 3)
@@ -230,8 +238,10 @@ def test_the_budget_stops_before_the_row_that_would_exceed_it():
 def test_a_budget_of_nothing_and_a_budget_below_it():
     with pytest.raises(BudgetExhausted):
         small(budget=0).value(torch.zeros(1, 4))
-    with pytest.raises(InvalidInput, match="-1"):
-        small(budget=-1)
+    for budget in (-1, 1.5, "10", True, float("nan")):
+        with pytest.raises(InvalidInput, match="budget"):
+            small(budget=budget)
+    assert small(budget=1e4).ledger.budget == small(budget=np.int64(10_000)).ledger.budget == 10_000
 
 
 def test_no_budget_has_no_end():

@@ -305,6 +305,10 @@ def test_files_that_are_no_single_table_of_numbers(tmp_path):
     )
     with pytest.raises(UnsupportedModel, match="no output of numbers"):
         divulge.oracle(label)
+    with pytest.raises(UnsupportedModel, match="labels"):
+        divulge.oracle(label, output="y")
+    X = torch.randn(9, 4)
+    assert torch.equal(divulge.oracle(label, access="label").label(X), X.argmax(1))
     matrix = saved(tmp_path / "m.onnx", [node("Gemm", ["x", "W"], "y")], {"W": drawn(4, 2)})
     with pytest.raises(InvalidInput, match="no output 'z'"):
         divulge.oracle(matrix, output="z", access="gradient")

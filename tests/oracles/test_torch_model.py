@@ -8,7 +8,7 @@ from torch import nn
 
 import divulge
 from divulge import models
-from divulge.errors import InvalidInput, UnsupportedModel
+from divulge.errors import InvalidInput, TargetError, UnsupportedModel
 from divulge.models import MLP
 from divulge.oracles import torch_model
 
@@ -174,6 +174,10 @@ def test_an_output_that_ignores_its_input_has_no_gradient():
         (nn.Linear(3, 2), {"input_shape": (0,)}, InvalidInput, "positive"),
         (nn.Linear(3, 2), {"device": "cuda:7"}, InvalidInput, "cuda"),
         (nn.LSTM(3, 2), {"input_shape": (5, 3)}, UnsupportedModel, "tuple"),
+        (nn.Sequential(nn.LazyLinear(3)), {"input_shape": (4,)}, UnsupportedModel, "lazy"),
+        (nn.Linear(3, 2), {"batch_size": 2.5}, InvalidInput, "batch_size"),
+        (nn.Linear(3, 2), {"input_shape": "3"}, InvalidInput, "positive"),
+        (nn.Linear(3, 2), {"device": "warp"}, InvalidInput, "warp"),
     ],
 )
 def test_a_model_that_cannot_be_asked_says_why(model, options, error, words):
@@ -188,6 +192,52 @@ def test_a_model_that_mixes_its_rows_is_refused():
 
     with pytest.raises(UnsupportedModel, match="one row"):
         divulge.oracle(Mean(), input_shape=(3,))
+
+
+def test_a_model_that_answers_decisions_is_refused():
+    class Decided(nn.Module):
+        def forward(self, X):
+            return X.argmax(1)
+
+    with pytest.raises(UnsupportedModel, match="int64"):
+        divulge.oracle(Decided(), input_shape=(3,))
+
+
+def test_a_model_that_fails_on_a_query_costs_nothing():
+    class Picky(nn.Module):
+        def forward(self, X):
+            if len(X) > 2:
+                raise RuntimeError("too many")
+            return X
+
+    oracle = divulge.oracle(Picky(), input_shape=(3,), access="gradient")
+    for ask in (oracle.value, oracle.gradient, oracle.label):
+        with pytest.raises(TargetError, match="too many"):
+            ask(torch.ones(5, 3))
+    assert oracle.ledger.total == 0
+
+
+def test_answers_come_in_the_precision_of_the_weights():
+    class Widening(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(3, 2)
+
+        def forward(self, X):
+            return self.inner(X).double()
+
+    values, gradients = divulge.oracle(Widening(), access="gradient").gradient(torch.ones(2, 3))
+    assert values.dtype == gradients.dtype == torch.float32
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda model: torch.jit.trace(model, torch.zeros(1, 6))])
+@pytest.mark.filterwarnings("ignore")
+def test_a_scripted_module_is_asked_like_any_other(make):
+    model = network().eval()
+    X = torch.randn(5, 6)
+    scripted = divulge.oracle(make(model), access="weights", input_shape=(6,))
+    torch.testing.assert_close(scripted.gradient(X), divulge.oracle(model, access="gradient").gradient(X))
+    torch.testing.assert_close(scripted.weights()(X), model(X))
 
 
 def test_hooks_of_the_users_own_still_run():

@@ -11,6 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -80,8 +81,12 @@ class Ledger:
     """Counts rows answered, by kind, and refuses those beyond the budget. Exact under concurrency."""
 
     def __init__(self, budget: int | None = None) -> None:
-        if budget is not None and budget < 0:
-            raise InvalidInput(f"A budget of {budget} rows makes no sense; give zero or more, or None for no limit.")
+        if budget is not None:
+            if not is_whole(budget) or budget < 0:
+                raise InvalidInput(
+                    f"A budget of {budget!r} rows makes no sense; give a whole number from zero, or None for no limit."
+                )
+            budget = int(budget)
         self.budget = budget
         self._spent = {"value": 0, "gradient": 0, "label": 0}
         self._total = 0
@@ -287,6 +292,11 @@ class Oracle(ABC):
         return answer
 
 
+def is_whole(number: Any) -> bool:
+    """Whether this is a whole number, in whatever type it comes."""
+    return isinstance(number, Real) and not isinstance(number, bool) and float(number).is_integer()
+
+
 def check_access(access: str) -> None:
     if access not in ACCESS_LEVELS:
         raise UnknownAccess(f"There is no access level {access!r}; choose one of {', '.join(ACCESS_LEVELS)}.")
@@ -307,13 +317,15 @@ def all_finite(tensor: Tensor) -> bool:
 def as_rows(X: Any, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Query rows as a tensor [n, width]; pictures are flattened, a single row is taken as a batch of one."""
     if isinstance(X, Tensor) and X.ndim == 2 and X.dtype is dtype and X.device == device:
-        if X.size(1) == width and X.size(0) and not X.requires_grad:
+        if X.size(1) == width and X.size(0) and X.layout is torch.strided and not X.requires_grad:
             return X  # what an attack sends nearly always
     elif not isinstance(X, Tensor):
         X = _tensor(X)
     if X.is_complex():
         raise InvalidInput(f"Query rows must be real numbers, not {X.dtype}.")
     X = X.detach()
+    if X.layout is not torch.strided:
+        X = X.to_dense()
     if X.ndim == 0:
         raise WrongShape(f"The query is a single number; rows of {width} are expected.")
     if X.numel() == 0:
@@ -359,7 +371,7 @@ def in_batches(rows: Tensor, size: int | None, ask: Callable[[Tensor], tuple[Ten
 
 def _tensor(X: Any) -> Tensor:
     try:
-        array = np.asarray(X)
+        array = np.asarray(X.toarray() if hasattr(X, "toarray") else X)
     except ValueError as error:
         raise WrongShape("The query rows are not all of the same width.") from error
     if array.dtype.kind not in "fiub":

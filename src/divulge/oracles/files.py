@@ -35,7 +35,7 @@ def load_model(spec: Any, *, trust_pickle: bool = False) -> Any:
     if not isinstance(spec, str | Path):
         return spec
     path = Path(spec)
-    if path.is_dir():
+    if str(spec) and path.is_dir():
         return models.load(path, trust_code=trust_pickle)
     suffix = path.suffix.lower()
     if is_reference(spec):

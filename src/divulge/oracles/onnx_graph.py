@@ -22,6 +22,7 @@ from divulge.oracles.torch_model import checked_shape
 
 PROBE_ROWS = 7  # a number that no layer is likely to have as its own size
 FLOATS = {1: torch.float32, 10: torch.float16, 11: torch.float64}  # by ONNX's number for the type
+WHOLE = (6, 7)  # int32 and int64
 _PASSED_ON = ("Identity", "Dropout", "Cast")
 _RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
@@ -85,8 +86,8 @@ def graph_input(proto: Any) -> Any:
     return inputs[0]
 
 
-def chosen_output(proto: Any, wanted: str | None) -> str:
-    """The output asked for, or the first that holds numbers rather than labels or dictionaries."""
+def chosen_output(proto: Any, wanted: str | None, *, labels: bool = False) -> str:
+    """The output asked for, or the first that holds numbers (or, where ``labels`` will do, whole ones)."""
     names = [out.name for out in proto.graph.output]
     if wanted is not None:
         if wanted not in names:
@@ -94,6 +95,9 @@ def chosen_output(proto: Any, wanted: str | None) -> str:
         return wanted
     for out in proto.graph.output:
         if out.type.tensor_type.elem_type in FLOATS:
+            return str(out.name)
+    for out in proto.graph.output:
+        if labels and out.type.tensor_type.elem_type in WHOLE:
             return str(out.name)
     raise UnsupportedModel(
         "The ONNX model has no output of numbers; a scikit-learn classifier is exported with zipmap=False for that."

@@ -46,7 +46,7 @@ class OnnxOracle(Oracle):
         entry = graph_input(proto)
         native = FLOATS[entry.type.tensor_type.elem_type]
         shape = row_shape(proto, input_shape)
-        self._input, self._output = entry.name, chosen_output(proto, output)
+        self._input, self._output = entry.name, chosen_output(proto, output, labels=access == "label")
         self._rows_fixed = entry.type.tensor_type.shape.dim[0].dim_value or None
         self._native, self._shape = native, shape
         self._session = _session(path)
@@ -58,6 +58,11 @@ class OnnxOracle(Oracle):
         ):
             self._module = read_onnx(proto, input_shape=input_shape, output=self._output)
         probe = self._run(torch.zeros(2, *shape, dtype=native))
+        self._tells_labels = not probe.is_floating_point()
+        if self._tells_labels and (access != "label" or probe.shape[1] != 1):
+            raise UnsupportedModel(
+                f'The ONNX output {self._output} holds labels; build the oracle with access="label".'
+            )
         super().__init__(
             input_dim=math.prod(shape),
             output_dim=probe.shape[1],
@@ -119,6 +124,11 @@ class OnnxOracle(Oracle):
             return in_batches(X, self._batch_size, lambda rows: (self._run(rows).to(self.device),))[0]
         with torch.no_grad():
             return in_batches(X, self._batch_size, lambda rows: (self._forward(rows),))[0]
+
+    def _label(self, X: Tensor) -> Tensor:
+        if not self._tells_labels:
+            return super()._label(X)
+        return self._value(X)[:, 0].long()
 
     def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         values, gradients = in_batches(X, self._batch_size, lambda rows: jacobian(self._forward, rows))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from divulge.errors import InvalidInput, UnsupportedModel
-from divulge.oracles.base import Access, Oracle, in_batches
+from divulge.errors import InvalidInput, TargetError, UnsupportedModel
+from divulge.oracles.base import Access, Oracle, in_batches, is_whole
 
 Precision = Literal["native", "double"]
 LIVE_NUMBERS = 2**26
@@ -55,15 +56,24 @@ class TorchOracle(Oracle):
         self._module = module
         self._flat = len(shape) == 1
         self._answers_tell = answers_tell(module)
-        checked_batch_size(batch_size)
+        batch_size = checked_batch_size(batch_size)
         self._value_rows = batch_size or max(1, LIVE_NUMBERS // activations)
         self._gradient_rows = batch_size or max(1, LIVE_NUMBERS // (activations + self.output_dim * self.input_dim))
 
     def _weights(self) -> nn.Module:
-        return copy.deepcopy(self._module).requires_grad_()
+        module = copy.deepcopy(self._module)
+        for parameter in module.parameters():
+            if parameter.is_leaf and parameter.is_floating_point():
+                parameter.requires_grad_()
+        return module
 
     def _forward(self, X: Tensor) -> Tensor:
-        out: Tensor = self._module(X if self._flat else X.reshape(len(X), *self.input_shape))
+        try:
+            out: Tensor = self._module(X if self._flat else X.reshape(len(X), *self.input_shape))
+        except Exception as error:
+            raise TargetError(f"The model failed on {len(X)} rows: {type(error).__name__}: {error}") from error
+        if out.dtype is not self.dtype:
+            out = out.to(self.dtype)
         return out if out.ndim == 2 else out.reshape(len(X), -1)
 
     def _value(self, X: Tensor) -> Tensor:
@@ -135,16 +145,18 @@ def input_shape_of(module: nn.Module) -> tuple[int, ...]:
 
 def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
     """``input_shape`` as a tuple of positive extents; a bare number is the width of a flat input."""
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not extents or any(int(extent) != extent or extent < 1 for extent in extents):
+    extents = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    if not extents or any(not is_whole(extent) or extent < 1 for extent in extents):
         raise InvalidInput(f"input_shape is the shape of one input, positive whole numbers; got {shape!r}.")
     return tuple(int(extent) for extent in extents)
 
 
 def checked_batch_size(batch_size: int | None) -> int | None:
-    if batch_size is not None and batch_size < 1:
-        raise InvalidInput(f"batch_size is how many rows are computed at once, at least 1; got {batch_size}.")
-    return batch_size
+    if batch_size is None:
+        return None
+    if not is_whole(batch_size) or batch_size < 1:
+        raise InvalidInput(f"batch_size is how many rows are computed at once, at least 1; got {batch_size!r}.")
+    return int(batch_size)
 
 
 def checked_precision(precision: str) -> None:
@@ -163,6 +175,8 @@ def _prepared(
 ) -> tuple[nn.Module, torch.dtype, torch.device]:
     """A copy of the module that is ready to answer, its number format and its device."""
     checked_precision(precision)
+    if any(is_lazy(part) for part in (*module.parameters(), *module.buffers())):
+        raise UnsupportedModel("The model has lazy layers without weights yet; run it on one batch first.")
     reference = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros((), dtype=torch.float64))
     try:
         device = torch.device(device) if device is not None else reference.device
@@ -170,7 +184,10 @@ def _prepared(
         module = copy.deepcopy(module).to(device=device, dtype=dtype).eval()
     except (RuntimeError, AssertionError) as error:  # torch's ways to say that a device is not there
         raise InvalidInput(f"The model cannot be copied to {device}: {str(error).splitlines()[0]}") from error
-    return module.requires_grad_(False), dtype, device
+    for parameter in module.parameters():
+        if parameter.is_leaf:  # a scripted module's copies are not
+            parameter.requires_grad_(False)
+    return module, dtype, device
 
 
 def _probe(module: nn.Module, X: Tensor) -> tuple[Tensor, int]:
@@ -180,14 +197,16 @@ def _probe(module: nn.Module, X: Tensor) -> tuple[Tensor, int]:
     def count(layer: nn.Module, inputs: Any, out: Any) -> None:
         numbers[0] += out.numel() if isinstance(out, Tensor) else 0
 
-    hooks = [layer.register_forward_hook(count) for layer in module.modules() if not any(layer.children())]
+    plain = (layer for layer in module.modules() if not isinstance(layer, torch.jit.ScriptModule))
+    hooks = [layer.register_forward_hook(count) for layer in plain if not any(layer.children())]
     try:
         with torch.no_grad():
             answer = module(X)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except Exception as error:
+        fault = next(iter(str(error).splitlines()), type(error).__name__)
         raise InvalidInput(
-            f"The model does not take inputs of shape {tuple(X.shape[1:])}: {str(error).splitlines()[0]}. "
-            "Pass input_shape=(...) as one example has it."
+            f"The model does not take inputs of shape {tuple(X.shape[1:])}: {fault}. Pass input_shape=(...) as one "
+            "example has it."
         ) from error
     finally:
         for hook in hooks:
@@ -195,6 +214,8 @@ def _probe(module: nn.Module, X: Tensor) -> tuple[Tensor, int]:
     if not isinstance(answer, Tensor) or answer.ndim == 0 or len(answer) != len(X):
         got = f"a tensor of shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
         raise UnsupportedModel(f"The model answers {len(X)} rows with {got}; one row of outputs for each is expected.")
+    if not answer.is_floating_point():
+        raise UnsupportedModel(f"The model answers {answer.dtype}; give one that ends before the decision is taken.")
     return answer, max(1, numbers[0] // len(X))
 
 

@@ -152,7 +152,7 @@ class Exploration:
     def _spread_out(self) -> bool:
         """Add witnesses along a line, whose neighbours differ by few neurons; False if they would be too many."""
         count = len(self.witnesses) // 2
-        if KINKS_PER_WITNESS * (count + len(self.witnesses)) > 2 * int((~self.search.empty).sum()):
+        if 2 * (count + len(self.witnesses)) > int((~self.search.empty).sum()):
             return False
         origin, direction = torch.randn(2, self.lines.target.inputs, generator=self._generator, dtype=torch.float64)
         share = (torch.arange(count, dtype=torch.float64) + 0.5) / count

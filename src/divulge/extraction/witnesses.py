@@ -106,10 +106,11 @@ def _best_split(
 
 def _guesses(residual: Tensor, tolerance: Tolerance) -> Tensor:
     """The smallest residuals, differences and sums of two residuals, that are not next to nothing [g, k, d + 1]."""
-    flat = residual.flatten(1)
-    flat = flat[flat.norm(dim=1) > 4 * tolerance.jump]
+    slopes = residual[:, :, :-1].flatten(1)  # constants alone are no neuron
+    real = slopes.norm(dim=1) > 4 * tolerance.jump
+    flat, slopes = residual[real].flatten(1), slopes[real]
     count = len(flat)
-    gram = flat @ flat.T
+    gram = slopes @ slopes.T
     squares = gram.diagonal()
     first, second = torch.triu_indices(count, count, offset=1)
     pairs = squares[first] + squares[second]
@@ -123,8 +124,8 @@ def _guesses(residual: Tensor, tolerance: Tolerance) -> Tensor:
     other = torch.cat([torch.zeros(count, dtype=torch.long), second, second])[order]
     sign = torch.cat([torch.zeros(count), -torch.ones(len(first)), torch.ones(len(first))])[order].to(flat)
     guesses: Tensor = flat[either] + sign[:, None] * flat[other]
-    guesses = guesses[guesses.norm(dim=1) > 4 * tolerance.jump]
-    return guesses.reshape(-1, *residual.shape[1:])
+    guesses = guesses.reshape(-1, *residual.shape[1:])
+    return guesses[guesses[:, :, :-1].flatten(1).norm(dim=1) > 4 * tolerance.jump]
 
 
 def _change(

@@ -81,12 +81,14 @@ def _run_network(target: Target, seconds: float) -> Finding:
         keep = torch.arange(len(target.inputs)) != row
         try:
             with deadline(left):
+                known = target.inputs[keep]
                 record = informed.direct(
                     target.recipe,
                     target.model,
-                    target.inputs[keep],
+                    known,
                     target.labels[keep],
                     position=row,
+                    bounds=(float(known.min()), float(known.max())),
                     seed=target.seed,
                 )
         except DivulgeError as error:

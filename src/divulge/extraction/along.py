@@ -18,6 +18,8 @@ from divulge.extraction.precision import Precision
 
 FAR = 1e4
 """How far from the middle a line is searched, in lengths of a typical input."""
+ENOUGH = 1e-11
+"""Error that one cell may contribute on typical inputs, as a share of the output's standard deviation."""
 ROUNDS = 4
 """How often a group of narrow cells is walked around before its cells are measured as they are."""
 
@@ -116,7 +118,7 @@ def _wide(bench: Bench, line: Line, t: Array, room: Array) -> Array:
     """The cells that are wide enough to be measured well where they are."""
     step = SHARE * room * float(np.linalg.norm(line.direction))
     error = bench.precision.noise(line.at(t)) * np.sqrt(bench.inputs) / step
-    wide = error <= max(3e-11 * bench.scale, 8.0 * float(np.median(error)))
+    wide = error <= max(3e-11 * bench.scale, 4.0 * float(np.median(error)))
     wide[0] = wide[-1] = True
     return np.flatnonzero(wide)
 
@@ -124,7 +126,7 @@ def _wide(bench: Bench, line: Line, t: Array, room: Array) -> Array:
 def _good(bench: Bench, wide: Array, cells: Cells, measured: Gradients) -> tuple[Array, Cells, Gradients]:
     """The cells that came out well; hyperplanes beside the line may have forced tiny steps on the others."""
     error = measured.noise * np.sqrt(bench.inputs)
-    good = measured.trusted & (error <= max(2e-10 * bench.scale, 16.0 * float(np.median(error))))
+    good = measured.trusted & (error <= max(5e-11 * bench.scale, 8.0 * float(np.median(error))))
     good[0] = good[-1] = True
     kept = replace(
         cells,
@@ -159,7 +161,8 @@ def _sharpened(bench: Bench, cells: Cells) -> Cells:
     value, noise = cells.value.copy(), cells.noise.copy()
     value[outer] = bench.ask(cells.base[outer])
     noise[outer] = bench.precision.noise(cells.base[outer])
-    return replace(cells, value=value, noise=noise)
+    enough = ENOUGH * bench.scale / np.sqrt(bench.inputs)
+    return replace(cells, value=value, noise=noise, enough=enough)
 
 
 def _split(
@@ -190,7 +193,7 @@ def _assemble(bench: Bench, cells: Cells, measured: Gradients, neurons: list[Neu
     central = int(np.argmin(np.linalg.norm(cells.base, axis=1)))
     bench.centre = cells.base[central]
     bench.draft = draft.anchored(bench.centre, measured.gradient[central], cells.value[central])
-    bench.spread = 2.0 * float(np.median(measured.noise))
+    bench.spread = max(2.0 * float(np.median(measured.noise)), float(np.sqrt(np.mean(measured.noise**2))))
 
 
 def _walk_around(bench: Bench, cells: Cells, measured: Gradients, neurons: list[Neuron], groups: list[Group]) -> None:

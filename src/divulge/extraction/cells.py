@@ -17,7 +17,7 @@ from scipy.linalg import qr
 from divulge.extraction.lines import CERTAIN, Array, Questions
 from divulge.extraction.precision import Precision
 
-SHARE = 0.02
+SHARE = 0.03
 """Step, as a share of the distance to the nearest kink on the line: small enough that few steps leave the cell."""
 SHRINK = 5.0
 """How much shorter a step is taken again that left its cell."""
@@ -40,6 +40,8 @@ class Cells:
     room: Array  # [c] distance to the nearest kink along the line
     slack: float = 0.0
     """Standard error of the gradient of what is subtracted as known."""
+    enough: float = 0.0
+    """Standard error of a derivative that need not be beaten: steps are as short as that allows."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,18 @@ class Measurement:
         c, k = cells.value.shape
         m = len(self.basis)
         self.sigma = np.hypot(precision.noise(cells.base), cells.noise)  # [c]
-        self.step = np.repeat((SHARE * cells.room)[:, None], m, axis=1)  # [c, m]
+        self.step = np.repeat(self._first_steps()[:, None], m, axis=1)  # [c, m]
         self.g = np.zeros((c, k, m))
         self.error = self.sigma[:, None] / self.step  # [c, m]
         self.trusted = np.ones(c, dtype=bool)
         self.rank: int | None = None
+
+    def _first_steps(self) -> Array:
+        """As long as the room allows, or as short as the precision allows: a short step seldom leaves its cell."""
+        longest = SHARE * self.cells.room
+        if not self.cells.enough:
+            return longest
+        return np.clip(self.sigma / self.cells.enough, 0.1 * longest, longest)
 
     def run(self) -> Questions[Gradients]:
         """Ask all directions in all cells, or fewer where the rank is low."""

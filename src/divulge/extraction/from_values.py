@@ -29,6 +29,7 @@ from divulge.extraction.along import Bench, first_line, further_line
 from divulge.extraction.cells import random_frame
 from divulge.extraction.draft import Draft
 from divulge.extraction.lines import Array
+from divulge.extraction.polish import parameters, polish
 from divulge.extraction.precision import measure
 from divulge.extraction.result import Extraction
 from divulge.oracles.base import Oracle
@@ -36,6 +37,10 @@ from divulge.oracles.base import Oracle
 EXACT = 1e-8
 """A copy whose worst error on fresh points is at most this share of the output's standard deviation is exact."""
 REPAIRS = 6
+LARGEST_POLISH = 5_000
+"""Most parameters that are fitted at once."""
+PRUNED = 8
+"""Most neurons that a polished copy is tried without."""
 
 
 def from_values(oracle: Oracle, *, seed: int = 0, width: int | None = None, span: Any = None) -> Extraction:
@@ -68,6 +73,10 @@ class _Attack:
         self.before = oracle.ledger.snapshot()
         self.rows = np.empty((0, oracle.input_dim))  # fresh points, in full dimension, and the answers there
         self.truth = np.empty((0, oracle.output_dim))
+        self.fitted = np.empty(
+            (0, oracle.input_dim if basis is None else len(basis))
+        )  # rows that a polish is fitted to
+        self.fitted_values = np.empty((0, oracle.output_dim))
         self.scale = 0.0
         self.bench: Bench | None = None
 
@@ -111,10 +120,9 @@ class _Attack:
         return self._repair(bench)
 
     def _repair(self, bench: Bench) -> Extraction:
-        """Verify; look for what is missing along further lines; verify again."""
+        """Verify; polish where precision is lacking, search further lines where neurons are; verify again."""
         for _ in range(REPAIRS):
-            error = self._error(bench.draft)
-            if error <= self._tolerance(bench):
+            if self._error(bench.draft) <= EXACT * self.scale or self._polished(bench):
                 break
             found = further_line(bench)
             if found < 0 or found > max(8, self._draft.width // 2):
@@ -123,16 +131,49 @@ class _Attack:
                     "layer, or is not a ReLU network."
                 )
                 return self._result(exact=False, reason=reason)
-            if found == 0:
-                continue
-            self._fresh_points()
+            if found:
+                self._fresh_points()
         return self._conclude(bench)
+
+    def _polished(self, bench: Bench) -> bool:
+        """Fit all parameters to fresh values, if precision is the limit; True if that left nothing but noise."""
+        draft = self._draft
+        count = parameters(draft)
+        if self._explained(bench) <= 0.1 * EXACT * self.scale or count > LARGEST_POLISH:
+            return False
+        missing = int(np.ceil(1.6 * count / bench.outputs)) - len(self.fitted)
+        remaining = self.oracle.ledger.remaining
+        if remaining is not None and missing + 2 * len(self.rows) > remaining:
+            bench.notes.append(f"The budget left no room for the {missing:,} values that would polish the copy.")
+            return False
+        if missing > 0:
+            rows = bench.precision.store(self.rng.normal(size=(missing, bench.inputs)))
+            self.fitted = np.concatenate([self.fitted, rows])
+            self.fitted_values = np.concatenate([self.fitted_values, self.ask(rows)])
+        noise = 4.0 * float(np.sqrt(np.mean(bench.precision.noise(self.fitted) ** 2)))
+        better = polish(draft, self.fitted, self.fitted_values)
+        if better.after > noise:
+            return False
+        bench.draft = self._pruned(better.draft, noise)
+        bench.spread = 0.0
+        self._fresh_points()
+        return True
+
+    def _pruned(self, draft: Draft, noise: float) -> Draft:
+        """Without the neurons that the fit does not need, the weakest tried first."""
+        for _ in range(min(PRUNED, draft.width)):
+            weakest = int(np.argmin(np.linalg.norm(draft.W, axis=0)))
+            fewer = polish(draft.without(weakest), self.fitted, self.fitted_values, steps=6)
+            if fewer.after > noise:
+                break
+            draft = fewer.draft
+        return draft
 
     def _conclude(self, bench: Bench) -> Extraction:
         error = self._error(bench.draft)
         if error <= EXACT * self.scale:
             return self._result(exact=True, reason="")
-        if error <= self._tolerance(bench):
+        if error <= max(self._explained(bench), 30.0 * bench.roughness * self.scale):
             reason = (
                 f"The copy agrees to {error / self.scale:.1e} of the output's standard deviation, as well as the "
                 f"oracle's precision allows: {bench.precision.describe()}."
@@ -141,10 +182,9 @@ class _Attack:
             reason = f"The copy is off by {error / self.scale:.1e} of the output's standard deviation on fresh points."
         return self._result(exact=False, reason=reason)
 
-    def _tolerance(self, bench: Bench) -> float:
-        """What error the measured precision explains."""
-        explained = bench.spread * np.sqrt(bench.inputs * (bench.draft.width + 1 if bench.draft else 1))
-        return max(EXACT * self.scale, 10.0 * float(explained))
+    def _explained(self, bench: Bench) -> float:
+        """Errors up to this size are what the measured precision leads one to expect."""
+        return 10.0 * bench.spread * float(np.sqrt(bench.inputs * (self._draft.width + 1)))
 
     @property
     def _draft(self) -> Draft:

@@ -182,7 +182,7 @@ class _Samples:
 
 
 def chord_at(t: Array, a: Array, at_a: Array, b: Array, at_b: Array) -> Array:
-    """The straight line through (a, at_a) and (b, at_b) at t, reckoned from the nearer end so that no digits are lost."""
+    """The straight line through (a, at_a) and (b, at_b) at t, reckoned from the nearer end: no digits are lost."""
     slope = (at_b - at_a) / np.asarray(b - a)[..., None]
     from_a = np.asarray(np.abs(t - a) <= np.abs(t - b))[..., None]
     start, value = np.where(from_a[..., 0], a, b), np.where(from_a, at_a, at_b)

@@ -95,7 +95,7 @@ def ask(oracle: Oracle, X: Tensor, *, gradients: bool) -> tuple[Tensor, Tensor |
     stopped: DivulgeError | None = None
     left = oracle.ledger.remaining
     affordable = len(X) if left is None else max(1, min(left, len(X)))
-    for batch in X[:affordable].split(ROWS_AT_ONCE):
+    for batch in torch.split(X[:affordable], ROWS_AT_ONCE):
         try:
             if gradients:
                 value, jacobian = oracle.gradient(batch)

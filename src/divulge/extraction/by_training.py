@@ -51,7 +51,7 @@ def by_training(
     ensemble: int = 1,
     steps: int | None = None,
     batch_size: int | None = None,
-    learning_rate: float = 2e-3,
+    learning_rate: float | None = None,
     combinations: int | None = None,
     sharpness: float | None = None,
     hold_out: float | None = None,
@@ -83,11 +83,12 @@ def by_training(
     pool, count = _pool(oracle, inputs, queries, seed)
     settings = Settings(
         match=match, method=method, outputs=target_output or "logits", classes=classes,
-        weight=weight if weight is not None else (1.0 if isinstance(inputs, str) or method == "paper" else 0.1),
+        weight=0.1 if weight is None else weight,
         steps=steps or _default_steps(count, match), batch_size=batch_size or _default_batch(count, match),
-        learning_rate=learning_rate, combinations=combinations, sharpness=sharpness or 1.0, seed=seed, device=device,
+        learning_rate=learning_rate or 0.0, combinations=combinations, sharpness=sharpness or 0.0, seed=seed,
+        device=device,
     )  # fmt: skip
-    fitter = _for_student(Fitter(oracle, student, input_shape, settings), combinations, sharpness)
+    fitter = _for_student(Fitter(oracle, student, input_shape, settings))
     linear = is_linear(fitter.new(0))
     if count < oracle.output_dim and not (linear and match != "values"):
         raise InvalidInput(
@@ -96,6 +97,8 @@ def by_training(
         )
     extra_rows = None if unlabelled is None else _rows(oracle, unlabelled)
     answers, stopped, fitter = _gather(fitter, pool, count, choose, target_output)
+    if weight is None and (answers.absolute or isinstance(inputs, str) or method == "paper" or classes == "predicted"):
+        fitter = replace(fitter, settings=replace(fitter.settings, weight=1.0))  # where gradients tell less
     made = _Making(fitter, before, began, _notes(answers))
     if answers.gradients is not None and not bool(answers.gradients.any()):
         raise _all_zero(made, answers)
@@ -202,7 +205,7 @@ class _Making:
         with torch.no_grad():
             z = logits_of(student)(seen.X)
             worst = float(((seen.centre @ z[:, :, None])[:, :, 0] - seen.logits).abs().max())
-        facts = {
+        facts: dict[str, object] = {
             "agreement_on_held_out_queries": None if held is None else agreement,
             "agreement_on_queries": compare(student, kept.to(dtype, settings.device))[1],
             "held_out_queries": 0 if held is None else len(held),
@@ -291,13 +294,21 @@ def _name(student: Student) -> str:
 # -- choices and checks -----------------------------------------------------------------------------------------------
 
 
-def _for_student(fitter: Fitter, combinations: int | None, sharpness: float | None) -> Fitter:
-    """Settings that depend on the student: convolutions make every output's gradient dear and gates sharper."""
-    layers = fitter.new(0).modules()
-    if not any(isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) for layer in layers):
-        return fitter
-    settings = replace(fitter.settings, combinations=combinations or 1, sharpness=sharpness or 3.0)
-    return replace(fitter, settings=settings)
+def _for_student(fitter: Fitter) -> Fitter:
+    """Settings that depend on the student: convolutions make every output's gradient dear, gates sharper and steps
+    shorter; one linear layer takes long steps."""
+    student, settings = fitter.new(0), fitter.settings
+    convolutional = any(isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) for layer in student.modules())
+    rate = 2e-3 if convolutional else 5e-2 if is_linear(student) else 1e-2
+    return replace(
+        fitter,
+        settings=replace(
+            settings,
+            combinations=settings.combinations or (1 if convolutional else None),
+            sharpness=settings.sharpness or (3.0 if convolutional else 1.0),
+            learning_rate=settings.learning_rate or rate,
+        ),
+    )
 
 
 def _default_batch(count: int, match: Match) -> int:

@@ -32,9 +32,9 @@ class Gates(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func in RELU:
-            return _Relu.apply(args[0], self.sharpness)
+            return _Relu.apply(args[0], self.sharpness)  # type: ignore[no-untyped-call]
         if func in POOL and (side := _disjoint_windows(args, kwargs)):
-            return _Pool.apply(args[0], side, self.sharpness)
+            return _Pool.apply(args[0], side, self.sharpness)  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
 

@@ -147,7 +147,7 @@ def fit(
             total = total + extra(logits)
         if not math.isfinite(float(total.detach())):
             raise AttackFailed(f"The fit diverged at step {step}; lower learning_rate (it is {learning_rate:g}).")
-        total.backward()
+        total.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         if (step + 1) % every == 0 or step + 1 == steps:
             seen = answers[:1000] if held_out is None else held_out
@@ -179,7 +179,7 @@ def set_level(student: nn.Module, answers: Answers) -> bool:
         return False
     with torch.no_grad():
         z = logits_of(student)(answers.X)
-        last[0].bias += (answers.logits - (answers.centre @ z[:, :, None])[:, :, 0]).mean(dim=0)
+        last[0].bias.add_((answers.logits - (answers.centre @ z[:, :, None])[:, :, 0]).mean(dim=0))
     return True
 
 
@@ -192,7 +192,7 @@ def _set_norms(student: nn.Module, X: Tensor) -> None:
             layer.momentum = None
         student.train()
         with torch.no_grad():
-            for rows in X[:1000].split(250):
+            for rows in torch.split(X[:1000], 250):
                 if len(rows) > 1:
                     logits_of(student)(rows)
     student.eval()
@@ -203,12 +203,12 @@ def soft_labels(
 ) -> tuple[Tensor, Tensor]:
     """Of the rows X those that the teacher is surest of, in equal share of every label it gives, and its logits."""
     with torch.no_grad():
-        z = torch.cat([teacher(part) for part in X.split(rows_at_once)])
+        z = torch.cat([teacher(part) for part in torch.split(X, rows_at_once)])
     top = z.topk(2, dim=1).values
     margin = top[:, 0] - top[:, 1]
     label = z.argmax(dim=1)
     keep = torch.zeros(len(X), dtype=torch.bool)
-    for number in label.unique():
+    for number in label.unique():  # type: ignore[no-untyped-call]
         members = (label == number).nonzero()[:, 0]
         surest = margin[members].argsort(descending=True)[: max(1, math.ceil(confident * len(members)))]
         keep[members[surest]] = True

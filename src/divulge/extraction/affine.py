@@ -105,7 +105,7 @@ class Quality:
 
     def tolerance(self, inputs: int) -> Tolerance:
         blur = self.step + 8 * self.noise
-        jump = max(self.eps**0.6 * self.scale, 4 * blur * self.entries**0.5)
+        jump = max(self.eps**0.75 * self.scale, 4e-10 * self.scale, 4 * blur * self.entries**0.5)
         rounding = 8 * self.eps * (self.scale * inputs**0.5)
         closest = max(1e-9, 0.1 * self.eps**0.5)
         return Tolerance(

@@ -127,7 +127,7 @@ class _Run:
         start = torch.tensor([[-reach, 0.0, reach]], dtype=torch.float64)
         search = KinkSearch(lines, start, self.tolerance)
         self.exploration = Exploration(lines, search, self.tolerance, self.witnesses, reach, self.seed)
-        self.copy = self.exploration.run()
+        self.copy = self.exploration.run().merged(self._same())
         self.witnesses = self.exploration.witnesses
         self.lines = 1
         samples = search.samples
@@ -215,7 +215,7 @@ class _Run:
             search.refine(chosen[: self.target.room(len(chosen))])
             report("repairing", self.lines, None, neurons=self.copy.width, queries=self.oracle.ledger.total)
         found = line_copy(lines, search, self.tolerance)
-        self.copy = self.copy.plus(found, self.tolerance.jump)
+        self.copy = self.copy.plus(found, self._same())
         self.lines += 1
         samples = search.samples
         self.seen.append(lines.at(samples.line, samples.t))
@@ -224,6 +224,10 @@ class _Run:
     def _rows(self) -> Answers:
         assert self.witnesses is not None
         return self.witnesses
+
+    def _same(self) -> float:
+        """Neurons that differ by no more than this are on the same hyperplane."""
+        return 10 * self.tolerance.jump
 
     def _anchor(self) -> None:
         """Offsets and constant from the witnesses' values: far ends of lines know them less precisely."""

@@ -81,23 +81,25 @@ class Copy:
 
     def plus(self, other: Copy, tolerance: float) -> Copy:
         """The sum of two copies: neurons on the same hyperplane become one, and what cancels goes."""
-        slope, constant = self.slope + other.slope, self.constant + other.constant
-        old, new = self.neurons, other.neurons
-        if not len(old) or not len(new):
-            return Copy(slope, constant, old.and_also(new))
-        nearest, sign = _nearest(new, old)
-        apart = (new.normal - sign[:, None] * old.normal[nearest]).norm(dim=1)
-        apart = apart + (new.offset - sign * old.offset[nearest]).abs()
-        same = apart * new.weight.norm(dim=0) <= tolerance
-        weight = old.weight.clone()
-        weight.index_add_(1, nearest[same], new.weight[:, same])
+        both = Copy(self.slope + other.slope, self.constant + other.constant, self.neurons.and_also(other.neurons))
+        return both.merged(tolerance)
+
+    def merged(self, tolerance: float) -> Copy:
+        """The same function with one neuron for each hyperplane, the most certain one, and none that cancel.
+
+        Two neurons share a hyperplane if taking one for the other changes the affine map by no more than ``tolerance``.
+        """
+        neurons = self.neurons
+        if not len(neurons):
+            return self
+        leader, sign = _leaders(neurons, tolerance)
+        weight = torch.zeros_like(neurons.weight).index_add_(1, leader, neurons.weight)
         # relu(-z) = relu(z) - z: a neuron that faces the other way leaves an affine part behind
-        flipped = same & (sign < 0)
-        slope = slope - new.weight[:, flipped] @ old.normal[nearest[flipped]]
-        constant = constant - new.weight[:, flipped] @ old.offset[nearest[flipped]]
-        merged = Neurons(old.normal, old.offset, weight, old.doubt)
+        turned = sign < 0
+        slope = self.slope - neurons.weight[:, turned] @ neurons.normal[leader[turned]]
+        constant = self.constant - neurons.weight[:, turned] @ neurons.offset[leader[turned]]
         alive = weight.norm(dim=0) > tolerance
-        return Copy(slope, constant, merged.keep(alive).and_also(new.keep(~same)))
+        return Copy(slope, constant, replace(neurons, weight=weight).keep(alive))
 
     def polished(self, X: Tensor, truth: Tensor, noise: float) -> Copy:
         """The same neurons with offsets and constant moved, each within its doubt, to meet the truth [n, k] at ``X``.
@@ -131,13 +133,28 @@ class Copy:
         return ReluNetwork(neurons.normal, neurons.offset, neurons.weight, self.slope, self.constant).eval()
 
 
-def _nearest(new: Neurons, old: Neurons) -> tuple[Tensor, Tensor]:
-    """For each new neuron the old one on the nearest hyperplane, and whether it faces the same way (1) or not (-1)."""
-    rows, others = (torch.cat([part.normal, part.offset[:, None]], dim=1) for part in (new, old))
-    inner = rows @ others.T
-    distance = others.square().sum(dim=1) - 2 * inner.abs()
-    nearest = distance.argmin(dim=1)
-    return nearest, torch.where(inner.gather(1, nearest[:, None])[:, 0] >= 0, 1.0, -1.0).to(rows)
+def _leaders(neurons: Neurons, tolerance: float) -> tuple[Tensor, Tensor]:
+    """For each neuron the most certain one on its hyperplane, and whether the two face the same way (1) or not (-1).
+
+    Neurons are sorted along a random direction, in which those of one hyperplane are neighbours.
+    """
+    rows = torch.cat([neurons.normal, neurons.offset[:, None]], dim=1)
+    key = rows @ torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=rows.dtype)
+    facing = torch.where(key >= 0, 1.0, -1.0).to(rows)
+    order = (key * facing).argsort()
+    size = neurons.weight.norm(dim=0)
+    sorted_rows = (rows * facing[:, None])[order]
+    apart = sorted_rows.diff(dim=0).norm(dim=1) * torch.minimum(size[order][1:], size[order][:-1])
+    group = torch.cat([torch.zeros(1, dtype=torch.long), (apart > tolerance).long().cumsum(0)])
+    leader = torch.empty_like(order)
+    best = torch.full((int(group[-1]) + 1,), torch.inf, dtype=rows.dtype).scatter_reduce(
+        0, group, neurons.doubt[order], "amin"
+    )
+    chosen = torch.empty(len(best), dtype=torch.long)
+    certain = neurons.doubt[order] == best[group]
+    chosen[group[certain]] = order[certain]
+    leader[order] = chosen[group]
+    return leader, facing * facing[leader]
 
 
 def from_jumps(gradient: Tensor, constant: Tensor, along: Tensor, smallest: float, doubt: Tensor) -> Neurons:

@@ -26,16 +26,32 @@ Listener = Callable[[Step], None]
 _listener: ContextVar[Listener | None] = ContextVar("divulge_progress_listener", default=None)
 
 
+_watch: ContextVar[Callable[[], None] | None] = ContextVar("divulge_watch", default=None)
+
+
+def tick() -> None:
+    """A moment at which whoever watches may stop the computation by raising: every report, and every query."""
+    watch = _watch.get()
+    if watch is not None:
+        watch()
+
+
+@contextmanager
+def watched(watch: Callable[[], None]) -> Iterator[None]:
+    """Call ``watch`` at every tick inside the block."""
+    token = _watch.set(watch)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
 def report(stage: str, done: float | None = None, total: float | None = None, **facts: object) -> None:
     """Tell the listener, if there is one."""
+    tick()
     listener = _listener.get()
     if listener is not None:
         listener(Step(stage, done, total, facts))
-
-
-def current() -> Listener | None:
-    """Who is listening now, for a listener that passes on what it hears."""
-    return _listener.get()
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from divulge.oracles.base import Access, Oracle
 
 MEASURED_GUARDS = ("round:6", "round:3", "noise:0.001")
 FRESH_POINTS = 1000
+PATIENCE = 3
+"""Behind a guard the attack may ask this many times the queries it needed without."""
 USELESS = 0.1
 """A copy whose worst error is this part of the output's spread is no longer the model."""
 
@@ -52,7 +54,8 @@ def _probe(access: Access) -> Any:
             worst = found.check(target.oracle("value"), FRESH_POINTS, seed=target.seed + 1)
             agreement = _agreement(target, found.model)
         outcome: Outcome = "succeeded" if found.exact else ("partly" if agreement >= 0.95 else "failed")
-        guards = _behind_guards(target, access, max(1.0, min(20.0, seconds - (time.perf_counter() - started))))
+        left = min(20.0, seconds - (time.perf_counter() - started))
+        guards = _behind_guards(target, access, left, found.queries) if outcome != "failed" else None
         what = "predictions" if access == "value" else "gradients (a saliency explanation)"
         name = "exactly" if found.exact else f"to {agreement:.1%} agreement"
         return Finding(
@@ -82,7 +85,7 @@ def _probe(access: Access) -> Any:
             seed=target.seed,
             remedies=_remedies(guards, access) if outcome != "failed" else (),
             command=f"divulge extract {target.address} --access {access} --seed {target.seed}",
-            tables=(guards,) if guards is not None and outcome != "failed" else (),
+            tables=(guards,) if guards is not None else (),
             notes=tuple(found.notes),
         )
 
@@ -101,17 +104,18 @@ def _agreement(target: Target, copy: torch.nn.Module) -> float:
     return float((oracle(copy).label(rows) == target.oracle("label").label(rows)).double().mean())
 
 
-def _behind_guards(target: Target, access: Access, seconds: float) -> Table | None:
-    """The same attack once more behind each of a few defences: what it still gets."""
+def _behind_guards(target: Target, access: Access, seconds: float, queries: int) -> Table | None:
+    """The same attack once more behind each of a few defences, with a few times the queries: what it still gets."""
     from divulge.oracles.guards import guard
 
-    if target.guards:  # the owner's own guards are what was just measured
+    if target.guards or seconds <= 0:  # the owner's own guards are what was just measured
         return None
     rows = []
     for text in MEASURED_GUARDS:
         try:
             with deadline(seconds / len(MEASURED_GUARDS)):
                 oracle = guard(text)(target.oracle(access))
+                oracle.ledger.budget = min(oracle.ledger.budget or PATIENCE * queries, PATIENCE * queries)
                 found = extract(oracle, access, target.seed)
                 worst = found.check(target.oracle("value"), FRESH_POINTS, seed=target.seed + 1)
             rows.append(

@@ -68,6 +68,7 @@ def _run_network(target: Target, seconds: float) -> Finding:
     from divulge import informed
 
     started = time.perf_counter()
+    assert target.model is not None
     assert target.inputs is not None
     assert target.labels is not None
     rebuilt: list[tuple[int, Tensor, Tensor, float, float]] = []

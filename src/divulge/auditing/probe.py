@@ -34,15 +34,12 @@ class Probe:
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Stop the attack inside the block at its next progress report once the time is up."""
+    """Stop the attack inside the block at its next query or progress report once the time is up."""
     end = time.perf_counter() + seconds
-    outer = progress.current()
 
-    def listener(step: progress.Step) -> None:
-        if outer is not None:
-            outer(step)
+    def watch() -> None:
         if time.perf_counter() > end:
             raise TimeUp(f"The {seconds:.0f} seconds that this attack was given were not enough.")
 
-    with progress.listening(listener):
+    with progress.watched(watch):
         yield

@@ -31,6 +31,7 @@ from divulge.errors import (
     UnsupportedModel,
     WrongShape,
 )
+from divulge.progress import tick
 
 Access = Literal["label", "value", "gradient", "weights"]
 Kind = Literal["label", "value", "gradient"]
@@ -266,6 +267,7 @@ class Oracle(ABC):
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _admit(self, X: Any, kind: Kind) -> Tensor:
+        tick()
         if not self.allows(kind):
             raise AccessDenied(
                 f"This oracle grants {self.access} access, which does not cover {kind} queries; build it with "

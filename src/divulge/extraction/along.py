@@ -20,6 +20,8 @@ FAR = 1e4
 """How far from the middle a line is searched, in lengths of a typical input."""
 ENOUGH = 1e-11
 """Error that one cell may contribute on typical inputs, as a share of the output's standard deviation."""
+STRAINED = 2.5
+"""Pieces of a straight line miss their chords by less than this many standard errors, those of a smooth one by more."""
 ROUNDS = 4
 """How often a group of narrow cells is walked around before its cells are measured as they are."""
 
@@ -62,10 +64,9 @@ class Bench:
         return np.random.default_rng(self.rng.integers(2**63))
 
 
-def first_line(bench: Bench, width: int | None) -> Scan:
-    """Draft the network from one random line; the scan, which is not complete if the function bends everywhere."""
+def first_line(bench: Bench) -> None:
+    """Draft the network from one random line; there is no draft after it if the function bends everywhere."""
     line = bench.line()
-    limit = 40 * width + 1_000 if width is not None else 60_000
     (found,) = together(
         bench.ask,
         [
@@ -76,13 +77,12 @@ def first_line(bench: Bench, width: int | None) -> Scan:
                 noise=bench.precision.noise,
                 smallest=bench.smallest,
                 start=16,
-                limit=limit,
                 rng=bench.rng,
             )
         ],
     )
-    if not found.complete or not found.pieces:
-        return found
+    if not found.complete or not found.pieces or found.strain > STRAINED:
+        return
     progress.report("neurons on the line", len(found.kinks), len(found.kinks))
     t, room = _places(found)
     bench.smallest_gap = found.widest * float(np.linalg.norm(line.direction))
@@ -101,7 +101,6 @@ def first_line(bench: Bench, width: int | None) -> Scan:
     neurons, groups = _split(line, found, wide, t, cells, measured)
     _assemble(bench, cells, measured, neurons)
     _walk_around(bench, cells, measured, neurons, groups)
-    return found
 
 
 def _places(found: Scan) -> tuple[Array, Array]:

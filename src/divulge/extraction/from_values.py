@@ -36,6 +36,10 @@ from divulge.oracles.base import Oracle
 
 EXACT = 1e-8
 """A copy whose worst error on fresh points is at most this share of the output's standard deviation is exact."""
+TYPICAL, FARTHER = 24, 8
+"""Fresh points of one round of verification: typical inputs, and inputs ten times as far out."""
+COARSE = 1e-12
+"""Noise, as a share of the output's standard deviation, that float64 answers stay below."""
 REPAIRS = 6
 LARGEST_POLISH = 5_000
 """Most parameters that are fitted at once."""
@@ -95,13 +99,15 @@ class _Attack:
         try:
             return self._run()
         except DivulgeError as error:
-            if error.partial is None and self.bench is not None and self.bench.draft is not None:
+            if error.partial is None and self.bench is not None:
+                if self.bench.draft is None:
+                    self.bench.draft = self._average()
                 error.partial = self._result(exact=False, reason=str(error))
             raise
 
     def _run(self) -> Extraction:
-        precision = measure(self.oracle, self.rng)
         self._fresh_points()
+        precision = measure(self.oracle, self.rng, self.truth[:TYPICAL])
         inputs = self.oracle.input_dim if self.basis is None else len(self.basis)
         bench = self.bench = Bench(
             ask=self.ask,
@@ -114,15 +120,16 @@ class _Attack:
         )
         if precision.smooth:
             return self._not_piecewise_linear()
-        found = first_line(bench, self.width)
-        if not found.complete or bench.draft is None:
+        first_line(bench)
+        if bench.draft is None:
             return self._not_piecewise_linear()
         return self._repair(bench)
 
     def _repair(self, bench: Bench) -> Extraction:
         """Verify; polish where precision is lacking, search further lines where neurons are; verify again."""
         for _ in range(REPAIRS):
-            if self._error(bench.draft) <= EXACT * self.scale or self._polished(bench):
+            error = self._error(bench.draft)
+            if error <= EXACT * self.scale or (error <= 3.0 * self._explained(bench) and self._polished(bench)):
                 break
             found = further_line(bench)
             if found < 0 or found > max(8, self._draft.width // 2):
@@ -133,6 +140,8 @@ class _Attack:
                 return self._result(exact=False, reason=reason)
             if found:
                 self._fresh_points()
+            elif self._polished(bench):
+                break
         return self._conclude(bench)
 
     def _polished(self, bench: Bench) -> bool:
@@ -180,6 +189,8 @@ class _Attack:
             )
         else:
             reason = f"The copy is off by {error / self.scale:.1e} of the output's standard deviation on fresh points."
+            if bench.roughness > COARSE:
+                reason += f" Answers are good to {bench.roughness:.1e} of it at best: {bench.precision.describe()}."
         return self._result(exact=False, reason=reason)
 
     def _explained(self, bench: Bench) -> float:
@@ -195,24 +206,29 @@ class _Attack:
     def _fresh_points(self) -> None:
         """Rows that nothing is fitted to: 24 typical ones, and 8 ten times as far out for neurons that switch there."""
         d = self.oracle.input_dim
-        self.rows = np.concatenate([self.rng.normal(size=(24, d)), 10.0 * self.rng.normal(size=(8, d))])
+        self.rows = np.concatenate([self.rng.normal(size=(TYPICAL, d)), 10.0 * self.rng.normal(size=(FARTHER, d))])
         self.truth = self.ask_full(self.rows)
-        self.scale = float(self.truth[:24].std(axis=0).max())
+        spread = float(self.truth[:TYPICAL].std(axis=0).max())
+        rounding = 1e3 * self.oracle.eps * float(np.abs(self.truth).max())  # all there is of a constant
+        self.scale = spread if spread > rounding else max(float(np.abs(self.truth).max()), 1.0)
 
     def _error(self, draft: Draft | None) -> float:
         """Largest absolute difference on the fresh points; that of far ones counts in proportion to their distance."""
         assert draft is not None
         rows = self.rows if self.basis is None else self.rows @ self.basis.T
         gap = np.abs(draft(rows) - self.truth).max(axis=1)
-        gap[24:] /= 10.0
+        gap[TYPICAL:] /= 10.0
         return float(gap.max())
 
+    def _average(self) -> Draft:
+        """The constant that stands in for a copy where there is none."""
+        k, inputs = self.oracle.output_dim, self.fitted.shape[1]
+        return Draft.affine(np.zeros((k, inputs)), np.zeros(inputs), self.truth[:TYPICAL].mean(axis=0))
+
     def _not_piecewise_linear(self) -> Extraction:
-        d, k = self.oracle.input_dim, self.oracle.output_dim
         assert self.bench is not None
-        inputs = d if self.basis is None else len(self.basis)
-        self.bench.draft = Draft.affine(np.zeros((k, inputs)), np.zeros(inputs), self.truth[:24].mean(axis=0))
-        far = self.ask_full(np.concatenate([1e3 * self.rows[:4], 2e3 * self.rows[:4]]))
+        self.bench.draft = self._average()
+        far = self.ask_full(np.concatenate([1e6 * self.rows[:4], 2e6 * self.rows[:4]]))
         saturates = bool(np.abs(far[4:] - far[:4]).max() <= 0.01 * max(np.abs(far).max(), self.scale))
         kind = (
             "its outputs level off far out, as a sigmoid or tanh network's do"

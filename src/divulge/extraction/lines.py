@@ -116,6 +116,8 @@ class Scan:
     kinks: tuple[Kink, ...]  # one fewer than pieces
     complete: bool
     """False if the search gave up: the function keeps bending however closely it is looked at."""
+    strain: float
+    """Median distance of the pieces' samples from their chords, in standard errors, where there are many pieces."""
     widest: float
     """Longest stretch of the line's middle part, |t| <= 3, in which nothing was sampled."""
 
@@ -161,19 +163,26 @@ class _Samples:
         A part counts only with a sample well inside it: two of three samples right beside each other prove nothing.
         """
         i, j = run
+        if j < i + 2:
+            return []
         angle = np.arctan(self.t[i : j + 1])
         depth = (angle - angle[0]) / (angle[-1] - angle[0])
-        if j < i + 2 or not np.any((depth > 0.02) & (depth < 0.98)):
+        if not np.any((depth > 0.02) & (depth < 0.98)):
             return []
-        place = (self.t[i : j + 1] - self.t[i]) / (self.t[j] - self.t[i])
-        inside = slice(i, j + 1)
-        chord = chord_at(self.t[inside], self.t[i], self.y[i], self.t[j], self.y[j])
-        spread = np.sqrt(self.s[inside] ** 2 + ((1 - place) * self.s[i]) ** 2 + (place * self.s[j]) ** 2)
-        excess = np.abs(self.y[inside] - chord).max(axis=1) / spread
+        excess = self.excess(run)
         worst = int(np.argmax(excess))
         if excess[worst] <= CERTAIN:
             return [run]
         return self._straight((i, i + worst)) + self._straight((i + worst, j))
+
+    def excess(self, run: tuple[int, int]) -> Array:
+        """Distance of a run's samples from its chord, in standard errors."""
+        i, j = run
+        inside = slice(i, j + 1)
+        place = (self.t[inside] - self.t[i]) / (self.t[j] - self.t[i])
+        chord = chord_at(self.t[inside], self.t[i], self.y[i], self.t[j], self.y[j])
+        spread = np.sqrt(self.s[inside] ** 2 + ((1 - place) * self.s[i]) ** 2 + (place * self.s[j]) ** 2)
+        return np.asarray(np.abs(self.y[inside] - chord).max(axis=1) / spread)
 
     def drop(self, t: float) -> None:
         """Forget a sample that is too close to another one to be of use."""
@@ -204,14 +213,15 @@ def scan(
     noise: Callable[[Array], Array],
     smallest: Callable[[float], float],
     known: Callable[[Array], Array] | None = None,
-    start: int = 48,
-    limit: int = 100_000,
+    start: int = 16,
+    limit: int = 4_000,
     rng: np.random.Generator,
 ) -> Questions[Scan]:
     """Search a line between ``low`` and ``high``.
 
     ``noise`` is the standard error of values at rows; ``known`` is subtracted from the values; kinks closer to each
-    other than ``smallest(t)`` are reported as one that is not ``single``. Gives up beyond ``limit`` samples.
+    other than ``smallest(t)`` are reported as one that is not ``single``. Gives up beyond ``limit`` samples, or 40 for
+    each kink if that is more.
     """
     angles = np.linspace(np.arctan(low), np.arctan(high), start)
     angles[1:-1] += rng.uniform(-0.3, 0.3, start - 2) * (angles[1] - angles[0])
@@ -229,7 +239,7 @@ def scan(
         samples.add(wanted, values)
         for before, after, kink in predicted:
             _prove(samples, before, after, kink)
-        if len(samples.t) > limit:
+        if len(samples.t) > max(limit, 40 * len(samples.closed)):
             return _result(samples, complete=False)
         wanted, predicted = _next(samples, smallest, rng)
     return _result(samples, complete=True)
@@ -340,5 +350,8 @@ def _result(samples: _Samples, *, complete: bool) -> Scan:
         known = samples.closed.get((left, right))
         single = known.single if known is not None else (a[1] == b[0])
         kinks.append(Kink(float(np.clip(t, left, right)), jump, left, right, single))
+    strain = 0.0
+    if len(runs) >= 20:
+        strain = float(np.median([samples.excess(run).max() for run in runs]))
     inner = samples.t[np.abs(samples.t) <= 3.0]
-    return Scan(tuple(pieces), tuple(kinks), complete, float(np.diff(inner).max(initial=0.0)))
+    return Scan(tuple(pieces), tuple(kinks), complete, strain, float(np.diff(inner).max(initial=0.0)))

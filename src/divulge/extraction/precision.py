@@ -31,7 +31,7 @@ class Precision:
 
     def noise(self, rows: Array) -> Array:
         length = np.maximum(np.linalg.norm(rows, axis=1), np.sqrt(rows.shape[1]))
-        return np.asarray(np.hypot(self.floor, self.relative * length))
+        return np.asarray(np.hypot(self.floor, self.relative * length)) + SMALLEST
 
     def store(self, rows: Array) -> Array:
         """The rows as the oracle will see them, in its own number format."""
@@ -48,10 +48,12 @@ class Precision:
 
 
 POINTS = 6
+SMALLEST = 1e-140
+"""Noise is never zero, so that it can be divided by: a constant function has none."""
 
 
-def measure(oracle: Oracle, rng: np.random.Generator) -> Precision:
-    """Ask 25 rows and tell the oracle's precision."""
+def measure(oracle: Oracle, rng: np.random.Generator, seen: Array) -> Precision:
+    """Ask 25 rows and tell the oracle's precision; ``seen`` are values [n, k] at typical rows."""
     d = oracle.input_dim
     eps = oracle.eps
     offsets = np.linspace(-0.5, 0.5, POINTS)
@@ -63,12 +65,12 @@ def measure(oracle: Oracle, rng: np.random.Generator) -> Precision:
     rows = np.concatenate([*segments, segments[0][:1]])
     rows = torch.from_numpy(rows).to(oracle.dtype).to(torch.float64).numpy()
     values = oracle.value(torch.from_numpy(rows)).to(torch.float64).cpu().numpy()
-    largest = float(np.abs(values).max())
+    largest = float(max(np.abs(values).max(), np.abs(seen).max()))
     deterministic = bool(np.abs(values[0] - values[-1]).max() <= 1e3 * eps * largest)  # batches are summed in any order
     blocks = values[:-1].reshape(len(lengths), POINTS, -1)
     tiny = [_bend(block, offsets, 1) for block in blocks[:2]]
-    step = quantum(values)
-    floor = max(largest * eps * 0.5, 0.3 * step)
+    step = quantum(np.concatenate([values, seen]))
+    floor = max(largest * eps, 0.3 * step)
     sigma = max(float(np.sqrt(np.mean(np.square(tiny)))), np.finfo(float).tiny)
     coarse = step > 0 or not deterministic
     smooth = all(
@@ -101,6 +103,6 @@ def quantum(values: Array) -> float:
     for digits in range(0, 10):
         scaled = seen * 10.0**digits
         error = np.abs(scaled - np.round(scaled)).max()
-        if error <= 1e-6 + 4e-16 * largest * 10.0**digits and largest * 10.0**digits < 1e14:
+        if error <= 1e-9 + 8e-16 * largest * 10.0**digits and 1.0 <= largest * 10.0**digits < 1e12:
             return float(10.0**-digits)
     return 0.0

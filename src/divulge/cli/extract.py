@@ -1,0 +1,161 @@
+"""``divulge extract``: copy a model from its answers alone, and say how exact the copy is and what it cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from divulge.cli.common import Json, Out, Quiet, Seed, session, show
+from divulge.errors import DivulgeError, InvalidInput
+
+if TYPE_CHECKING:
+    from divulge.extraction import Extraction
+    from divulge.oracles import Access, Oracle
+
+METHODS = {
+    "gradient": ("default", "paper", "softmax", "training"),
+    "value": ("default", "paper", "worst-case", "training"),
+    "label": (),
+}
+NOT_EXACT = 3
+
+
+def command(
+    target: Annotated[
+        str, typer.Argument(help="A model folder or file, an ONNX file, an http:// address, module:function.")
+    ],
+    access: Annotated[str, typer.Option(help="What the attacker may see: gradient or value.")] = "gradient",
+    budget: Annotated[int | None, typer.Option(help="Rows that may be asked in all.")] = None,
+    width: Annotated[int | None, typer.Option(help="Hidden neurons, if known; only --method paper needs it.")] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="default, paper or softmax with gradients; default, paper or worst-case with values; training."
+        ),
+    ] = "default",
+    precision: Annotated[str, typer.Option(help="native, or double to ask a float64 copy of the model.")] = "native",
+    output: Annotated[
+        str | None, typer.Option(help="What the model shows: logits or probabilities; or an ONNX output's name.")
+    ] = None,
+    input_shape: Annotated[
+        str | None, typer.Option(metavar="3,32,32", help="Shape of one input, where the model does not say.")
+    ] = None,
+    checks: Annotated[int | None, typer.Option(help="Fresh rows to verify the copy on, with gradients.")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Write the copy as model.onnx too.")] = False,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record of a remote model's answers; resumes from it.")
+    ] = None,
+    token_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Environment variable that holds a remote model's token.")
+    ] = None,
+    trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")] = False,
+    student: Annotated[
+        str | None, typer.Option(metavar="NAME", help="training: what to fit, such as one-hidden or two-conv.")
+    ] = None,
+    queries: Annotated[str, typer.Option(metavar="10,100", help="training: one copy for each number.")] = "100",
+    data: Annotated[str, typer.Option(help="training: data set or path to query with, or gaussian.")] = "gaussian",
+    choose: Annotated[str, typer.Option(help="training: which inputs to ask: random, k-means or active.")] = "random",
+    seed: Seed = 0,
+    out: Out = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Copy a model from its gradients or values. Exits 3 if an exact copy was sought and missed, 4 without budget."""
+    with session(json=json, quiet=quiet):
+        import divulge
+
+        _check(access, method)
+        remote = {"journal": journal, "token_env": token_env}
+        oracle = divulge.oracle(
+            target,
+            access=cast("Access", access),
+            budget=budget,
+            precision=cast("Any", precision),
+            output=output,
+            input_shape=_shape(input_shape),
+            trust_pickle=trust_pickle,
+            **{name: value for name, value in remote.items() if value is not None},  # type: ignore[arg-type]
+        )
+        if method == "training":
+            from divulge.cli.learning import learn
+
+            learn(oracle, student=student, queries=queries, data=data, choose=choose, access=access, seed=seed, out=out,
+                  json=json, quiet=quiet)  # fmt: skip
+            return
+        options = {"seed": seed, **({"width": width} if width is not None else {})}
+        try:
+            stolen = _attack(oracle, access, method, checks, options)
+        except DivulgeError as error:
+            if isinstance(error.partial, divulge.extraction.Extraction):
+                _deliver(error.partial, out, onnx=onnx, json=json, quiet=quiet)
+            raise
+        _deliver(stolen, out, onnx=onnx, json=json, quiet=quiet)
+        if not stolen.exact:
+            raise typer.Exit(NOT_EXACT)
+
+
+def _check(access: str, method: str) -> None:
+    if access not in METHODS:
+        raise InvalidInput(f"--access takes gradient or value for an exact copy; got {access!r}.")
+    if not METHODS[access]:
+        raise InvalidInput("Labels alone do not give an exact copy; use --access value, or divulge span for labels.")
+    if method not in METHODS[access]:
+        raise InvalidInput(f"With {access} access --method is one of {', '.join(METHODS[access])}; got {method!r}.")
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(extent) for extent in text.split(","))
+    except ValueError as error:
+        raise InvalidInput(f"--input-shape takes numbers such as 3,32,32; got {text!r}.") from error
+
+
+def _attack(oracle: Oracle, access: str, method: str, checks: int | None, options: dict[str, Any]) -> Extraction:
+    from divulge import extraction
+
+    verify = {"checks": checks} if checks is not None else {}
+    if access == "gradient" and method in ("default", "paper"):
+        return extraction.from_gradients(oracle, method=cast("Any", method), **verify, **options)
+    if method == "softmax":
+        return extraction.softmax_regression(oracle, seed=options["seed"], **verify)
+    if method == "worst-case":
+        return extraction.worst_case(oracle, seed=options["seed"])
+    printed = {"method": method} if method != "default" else {}
+    return extraction.from_values(oracle, **printed, **options)
+
+
+def _deliver(stolen: Extraction, out: Path | None, *, onnx: bool, json: bool, quiet: bool) -> None:
+    """Write the copy and its figures, then show them."""
+    from json import dumps
+
+    result = stolen.as_dict()
+    if out is not None:
+        stolen.save(out)
+        if onnx:
+            stolen.to_onnx(out / "model.onnx")
+        (out / "extraction.json").write_text(dumps(result, indent=2, default=str) + "\n")
+        result["out"] = str(out)
+    show(result, json_wanted=json, quiet=quiet, text=_text(stolen, out))
+
+
+def _text(stolen: Extraction, out: Path | None) -> str:
+    spent = stolen.ledger
+    relative = stolen.worst_error / stolen.scale if stolen.scale else stolen.worst_error
+    lines = [
+        f"{'exact' if stolen.exact else 'not exact'}: {stolen.width} hidden neurons, worst error "
+        f"{stolen.worst_error:.2g} "
+        f"({relative:.1g} of the outputs' standard deviation) on {stolen.verified_points:,} fresh points",
+        f"asked {spent.total:,} rows ({spent.gradient:,} gradients, {spent.value:,} values) in {stolen.seconds:.1f} s",
+    ]
+    if stolen.reason:
+        lines.append(f"why: {stolen.reason}")
+    if stolen.exact and stolen.smallest_gap:
+        lines.append(f"neurons that cancel outside a slab narrower than {stolen.smallest_gap:.2g} may have been missed")
+    lines += [f"note: {note}" for note in stolen.notes]
+    if out is not None:
+        lines.append(f"written to {out}")
+    return "\n".join(lines)

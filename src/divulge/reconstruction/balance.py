@@ -20,6 +20,7 @@ from divulge.errors import AttackFailed, InvalidInput, UnsupportedModel
 from divulge.extraction.result import Extraction
 from divulge.models import MLP, ReluNetwork
 from divulge.reconstruction.network import Network, read
+from divulge.reconstruction.subspace import noise_edge
 
 By = Literal["flow", "noise", "auto"]
 
@@ -28,22 +29,42 @@ def rebalance(model: nn.Module, *, by: By = "auto") -> MLP:
     """The same function with its first hidden layer's units scaled as training left them.
 
     ``by="flow"`` makes incoming and outgoing norms of each unit equal: right for networks whose units all started
-    small. ``by="noise"`` makes the initial noise equal in all rows: right for any start whose noise can still be seen.
-    ``"auto"`` takes the noise if it stands clear of rounding in a network of two or more hidden layers, where later
-    layers start large.
+    small. ``by="noise"`` finds the constant by which they differ from the initial noise in the rows: right where later
+    layers started large. ``"auto"`` takes the noise if it can be seen and gives all units one constant, else the flow.
     """
-    network = read(model)
-    first = network.first()
-    ruler = _noise_in_rows(first) if by in ("noise", "auto") else None
-    if by == "noise" and ruler is None:
-        raise AttackFailed("The first layer shows no initial noise to measure its units by; re-balance by flow.")
-    if ruler is not None and (by == "noise" or network.depth > 2):
-        return _scaled(network, 1 / ruler).module()
     if by not in ("flow", "auto", "noise"):
         raise InvalidInput(f'by is "flow", "noise" or "auto", not {by!r}.')
-    incoming, outgoing = first.norm(dim=1), network.weights[1].norm(dim=0)
-    alive = (incoming > 0) & (outgoing > 0)
-    return _scaled(network, torch.where(alive, (outgoing / incoming.clamp_min(1e-300)).sqrt(), 1.0)).module()
+    network = read(model)
+    ruler = None if by == "flow" else _noise_in_rows(network.first())
+    measured = None if ruler is None else _by_ruler(network, ruler)
+    if by == "noise" and measured is None:
+        raise AttackFailed("The first layer shows no initial noise to measure its units by; re-balance by flow.")
+    network, constant = (network, 0.0) if measured is None else measured
+    incoming = network.first().square().sum(dim=1).clamp_min(1e-300)
+    outgoing = network.weights[1].square().sum(dim=0).clamp_min(1e-300)
+    wanted = (constant + (constant**2 + 4 * incoming * outgoing).sqrt()) / 2  # |outgoing|^2 - |incoming|^2 = constant
+    return _scaled(network, (outgoing / wanted).sqrt()).module()
+
+
+def _by_ruler(network: Network, ruler: Tensor) -> tuple[Network, float] | None:
+    """Units at the scale that the ruler says, and the constant |outgoing|^2 - |incoming|^2; None if it is not one.
+
+    With rows a factor k too small, |outgoing|^2 is a straight line in |incoming|^2 whose slope tells k.
+    """
+    network = _scaled(network, 1 / ruler)
+    incoming, outgoing = network.first().square().sum(dim=1), network.weights[1].square().sum(dim=0)
+    line = torch.stack([torch.ones_like(incoming), incoming], dim=1)
+    weight = 1 / outgoing.clamp_min(1e-300)  # errors of the ruler are relative
+    _, slope = torch.linalg.lstsq(line * weight[:, None], outgoing * weight).solution.tolist()
+    if slope <= 0:
+        return None
+    network = _scaled(network, torch.full_like(incoming, slope**0.25))  # slope k^4 becomes 1
+    outgoing = network.weights[1].square().sum(dim=0)
+    difference = outgoing - network.first().square().sum(dim=1)
+    constant = difference.median()
+    if float(((difference - constant).abs() / outgoing).median()) > 0.2:
+        return None
+    return network, float(constant)
 
 
 def _scaled(network: Network, factor: Tensor) -> Network:
@@ -58,24 +79,32 @@ def _scaled(network: Network, factor: Tensor) -> Network:
 def _noise_in_rows(first: Tensor) -> Tensor | None:
     """The size of each row's initial noise over their geometric mean; None if rounding hides it.
 
-    Each half of the rows is measured outside the leading directions of the other half, so that a row's own noise
-    cannot pass for a direction of the signal. Directions beyond the signal cost every row alike.
+    At first each half of the rows is measured outside the leading directions of the other half, so that a row's own
+    noise cannot pass for a direction of the signal. Once rows are alike the signal's rank is clear, and what a row
+    contributed to its directions (its leverage) can be allowed for.
     """
     first = first.double()
     order = torch.randperm(len(first), generator=torch.Generator().manual_seed(0))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
     level = first.norm(dim=1).clamp_min(1e-300)
-    for _ in range(4):  # rows at different scales blur the signal's directions, so measure again once they are alike
+    for turn in range(5):
         scaled = first / level[:, None]
         size = torch.zeros_like(level)
-        for here, there in (halves, halves[::-1]):
-            leading = torch.linalg.svd(scaled[there], full_matrices=False)[2][: len(there) // 2]
-            rows = scaled[here]
-            size[here] = (rows - rows @ leading.T @ leading).norm(dim=1)
+        if turn < 2:
+            for here, there in (halves, halves[::-1]):
+                leading = torch.linalg.svd(scaled[there], full_matrices=False)[2][: len(there) // 2]
+                rows = scaled[here]
+                size[here] = (rows - rows @ leading.T @ leading).norm(dim=1)
+        else:
+            U, singular, Vh = torch.linalg.svd(scaled, full_matrices=False)
+            rank = int((singular > noise_edge(singular, *first.shape)).sum())
+            leverage = U[:, :rank].square().sum(dim=1)
+            size = (scaled - scaled @ Vh[:rank].T @ Vh[:rank]).norm(dim=1) / (1 - leverage).clamp_min(1e-6).sqrt()
         if not bool((size > 30 * torch.finfo(torch.float32).eps * scaled.norm(dim=1)).all()):
             return None
         level = level * size / size.log().mean().exp()
-    return level / level.log().mean().exp()
+    sizes: Tensor = level / level.log().mean().exp()
+    return sizes
 
 
 def from_extraction(extraction: Extraction | nn.Module, *, tolerance: float = 0.1) -> MLP:

@@ -31,7 +31,8 @@ def correlation(A: Tensor, B: Tensor) -> Tensor:
 
 def _standard(A: Tensor) -> Tensor:
     centred: Tensor = A.double() - A.double().mean(dim=1, keepdim=True)
-    return centred / centred.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    scaled: Tensor = centred / centred.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    return scaled
 
 
 def closeness(A: Tensor, B: Tensor, spread: Tensor) -> Tensor:

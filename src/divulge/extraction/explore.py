@@ -18,7 +18,7 @@ from torch import Tensor
 from divulge.extraction.affine import Answers, SampleLines
 from divulge.extraction.kinks import KinkSearch, Tolerance
 from divulge.extraction.network import Copy, from_jumps
-from divulge.extraction.witnesses import Jumps, affine_maps, peel
+from divulge.extraction.witnesses import Jumps, Peeling, affine_maps
 from divulge.progress import report
 
 ROUNDS = 400
@@ -112,11 +112,11 @@ class Exploration:
         rank = int((torch.linalg.svdvals(residual) > 4 * self.tolerance.jump).sum())
         if 4 * rank > min(residual.shape):  # too much is mixed up to tell neurons apart
             return False
-        found = peel(self.witnesses, self.jumps(), copy, self._mix[0], self.tolerance)
-        if not found:
+        peeling = Peeling(self.witnesses, self.jumps(), copy, self._mix[0], self.tolerance)
+        if not peeling.run():
             return False
-        self._parts = torch.cat([self._parts, torch.stack([jump for jump, _ in found])])
-        self._places = torch.cat([self._places, torch.tensor([place for _, place in found], dtype=torch.float64)])
+        self._parts = torch.stack([jump for jump, _ in peeling.parts])
+        self._places = torch.tensor([place for _, place in peeling.parts], dtype=torch.float64)
         return True
 
     # -- where to ask next --------------------------------------------------------------------------------------------

@@ -20,9 +20,11 @@ from divulge.extraction.network import Copy
 
 GUESSES = 48
 """Differences between residuals, the smallest first, that are tried for being one neuron."""
+TRANSFERS = 8
+"""How many of them are tried for having been taken off with another neuron."""
 CLEARED = 0.15
 """Share of the witnesses whose residual a right guess changes at least; one half is expected."""
-CLEAN = 0.8
+CLEAN = 0.9
 """How much of what a guess changes must have been in the residuals before: all of it, if the guess is right."""
 
 
@@ -69,45 +71,93 @@ def affine_maps(answers: Answers) -> Tensor:
     return torch.cat([answers.gradient, answers.constant[:, :, None]], dim=2)
 
 
-def peel(witnesses: Answers, jumps: Jumps, copy: Copy, mix: Tensor, tolerance: Tolerance) -> list[tuple[Tensor, float]]:
-    """Neurons (jump [k, d + 1] along the search line, place on it) that the witnesses' residuals give away."""
-    X = witnesses.X
-    residual = affine_maps(witnesses.minus(copy))
-    rest = jumps.rest.clone()
-    found: list[tuple[Tensor, float]] = []
-    while (split := _best_split(residual, jumps, rest, mix, tolerance, X)) is not None:
-        jump, place, change = split
-        residual = residual - change
-        index = jumps.interval(place)
-        if index is not None and abs(place) <= jumps.reach:
-            rest[index] -= jump
-        found.append((jump, place))
-    return found
+Part = tuple[Tensor, float]
+"""A single neuron: its jump [k, d + 1] along the search line, and its place on it."""
 
 
-def _best_split(
-    residual: Tensor, jumps: Jumps, rest: Tensor, mix: Tensor, tolerance: Tolerance, X: Tensor
-) -> tuple[Tensor, float, Tensor] | None:
-    """The first guess that clears what it touches: its jump, its place, and how it changes the copy's maps."""
-    energy = float(residual.square().sum())
-    for guess in _guesses(residual, tolerance):
-        row = torch.einsum("k,ke->e", mix, guess)
-        place = jumps.place(row)
-        for jump in (guess, -guess):
-            change = _change(jumps, rest, jump, row, place, mix, X)
-            if change is None:
+class Peeling:
+    """The witnesses' residuals, and the neurons read off them one by one."""
+
+    def __init__(self, witnesses: Answers, jumps: Jumps, copy: Copy, mix: Tensor, tolerance: Tolerance) -> None:
+        self.X, self.jumps, self.mix, self.tolerance = witnesses.X, jumps, mix, tolerance
+        self.residual = affine_maps(witnesses.minus(copy))
+        self.rest = jumps.rest.clone()
+        self.parts: list[Part] = list(zip(jumps.parts, jumps.places.tolist(), strict=True))
+
+    def run(self) -> bool:
+        """Read off what can be; True if that was anything."""
+        count = 0
+        while self._split() or self._transfer():
+            count += 1
+        return count > 0
+
+    def _split(self) -> bool:
+        """Take the guess that best clears what it touches out of its interval's jump, or add it beyond the ends."""
+        best, found = CLEAN, None
+        for guess in self._guesses():
+            place = self.jumps.place(self._row(guess))
+            index = self.jumps.interval(place) if abs(place) <= self.jumps.reach else None
+            if index is None and abs(place) <= self.jumps.reach:
                 continue
-            touched = float(change.square().sum())
-            enough = touched >= CLEARED * len(X) * float(guess.square().sum())
-            if enough and energy - float((residual - change).square().sum()) >= CLEAN * touched:
-                return jump, place, change
-    return None
+            for jump in (guess, -guess):
+                change = self._on(jump)
+                if index is not None:
+                    change = change + self._on(self.rest[index] - jump) - self._on(self.rest[index])
+                elif place < 0:
+                    change = change - jump
+                cleared = self._cleared(change, guess)
+                if cleared > best:
+                    best, found = cleared, (jump, place, index, change)
+        if found is None:
+            return False
+        jump, place, index, change = found
+        self.residual = self.residual - change
+        if index is not None:
+            self.rest[index] -= jump
+        self.parts.append((jump, place))
+        return True
+
+    def _transfer(self) -> bool:
+        """Move a guess from a part back to the rest of its interval: the part was two neurons, one of them small."""
+        for guess in self._guesses()[:TRANSFERS]:
+            for number, (part, place) in enumerate(self.parts):
+                index = self.jumps.interval(place)
+                if index is None:
+                    continue
+                for jump in (guess, -guess):
+                    smaller, larger = part - jump, self.rest[index] + jump
+                    moved = self.jumps.place(self._row(smaller))
+                    if self.jumps.interval(moved) != index:
+                        continue
+                    change = self._on(smaller) + self._on(larger) - self._on(part) - self._on(self.rest[index])
+                    if self._cleared(change, guess) > CLEAN:
+                        self.residual = self.residual - change
+                        self.rest[index] += jump
+                        self.parts[number] = (smaller, moved)
+                        return True
+        return False
+
+    def _cleared(self, change: Tensor, guess: Tensor) -> float:
+        """Which share of a change to the copy was in the residuals before; 0 if it touches too few of them."""
+        touched = float(change.square().sum())
+        if touched < CLEARED * len(self.X) * float(guess.square().sum()):
+            return 0.0
+        return (2 * float((self.residual * change).sum()) - touched) / touched
+
+    def _on(self, jump: Tensor) -> Tensor:
+        return self.jumps.contribution(jump, self._row(jump), self.X)
+
+    def _row(self, jump: Tensor) -> Tensor:
+        return torch.einsum("k,ke->e", self.mix, jump)
+
+    def _guesses(self) -> Tensor:
+        return smallest_differences(self.residual, 4 * self.tolerance.jump)
 
 
-def _guesses(residual: Tensor, tolerance: Tolerance) -> Tensor:
+def smallest_differences(residual: Tensor, noise: float) -> Tensor:
     """The smallest residuals, differences and sums of two residuals, that are not next to nothing [g, k, d + 1]."""
     slopes = residual[:, :, :-1].flatten(1)  # constants alone are no neuron
-    real = slopes.norm(dim=1) > 4 * tolerance.jump
+    real = slopes.norm(dim=1) > noise
     flat, slopes = residual[real].flatten(1), slopes[real]
     count = len(flat)
     gram = slopes @ slopes.T
@@ -125,20 +175,4 @@ def _guesses(residual: Tensor, tolerance: Tolerance) -> Tensor:
     sign = torch.cat([torch.zeros(count), -torch.ones(len(first)), torch.ones(len(first))])[order].to(flat)
     guesses: Tensor = flat[either] + sign[:, None] * flat[other]
     guesses = guesses.reshape(-1, *residual.shape[1:])
-    return guesses[guesses[:, :, :-1].flatten(1).norm(dim=1) > 4 * tolerance.jump]
-
-
-def _change(
-    jumps: Jumps, rest: Tensor, jump: Tensor, row: Tensor, place: float, mix: Tensor, X: Tensor
-) -> Tensor | None:
-    """How the copy's maps at ``X`` change if the neuron leaves its interval's jump, or is added beyond the ends."""
-    added = jumps.contribution(jump, row, X)
-    if abs(place) > jumps.reach:
-        return added - jump if place < 0 else added
-    index = jumps.interval(place)
-    if index is None:
-        return None
-    whole = rest[index]
-    remainder = whole - jump
-    rows = torch.einsum("k,jke->je", mix, torch.stack([whole, remainder]))
-    return added + jumps.contribution(remainder, rows[1], X) - jumps.contribution(whole, rows[0], X)
+    return guesses[guesses[:, :, :-1].flatten(1).norm(dim=1) > noise]

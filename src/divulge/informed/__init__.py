@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from divulge.informed.direct import direct
 from divulge.informed.glm import glm
 from divulge.informed.linear_models import LinearModel
 from divulge.informed.record import Candidate, Record
+from divulge.informed.shadows import Shadows, shadows
 
-__all__ = ["Candidate", "LinearModel", "Record", "glm"]
+__all__ = ["Candidate", "LinearModel", "Record", "Shadows", "direct", "glm", "shadows"]

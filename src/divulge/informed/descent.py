@@ -419,7 +419,12 @@ def unflat(setting: Setting, theta: Tensor) -> list[Tensor]:
 
 def train_group(setting: Setting, Z: Tensor, y: Tensor) -> Tensor:
     """Differences to the reference run [B, P] of models trained on the known rows plus one of ``Z`` each."""
-    group = Group(setting, Z, encode(setting.recipe, y, setting.widths[-1]).T)
+    return train_encoded(setting, Z, encode(setting.recipe, y, setting.widths[-1]).T)
+
+
+def train_encoded(setting: Setting, Z: Tensor, targets: Tensor) -> Tensor:
+    """The same with encoded targets [B, k]."""
+    group = Group(setting, Z, targets)
     for batch in setting.batches():
         gradient, _ = group.gradient(batch)
         group.step(gradient, batch.size)

@@ -73,8 +73,8 @@ def shadows(
     processors that have it. ``position`` is where the unknown row stood in the training set (last by default); it
     matters for mini-batches. ``start`` replaces the recipe's initial model. ``folder`` keeps the result and resumes.
     """
-    known_X, known_y = _checked(recipe, known_X, known_y, "known")
-    shadow_X, shadow_y = _checked(recipe, shadow_X, shadow_y, "shadow")
+    known_X, known_y = checked_rows(recipe, known_X, known_y, "known")
+    shadow_X, shadow_y = checked_rows(recipe, shadow_X, shadow_y, "shadow")
     precision = precision or recipe.precision
     if precision not in ("float64", "float32", "bfloat16"):
         raise InvalidInput(f"precision is float64, float32 or bfloat16; got {precision!r}.")
@@ -166,7 +166,8 @@ def flat_weights(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().reshape(-1).to(torch.float64) for parameter in model.parameters()])
 
 
-def _checked(recipe: Recipe, X: Any, y: Any, which: str) -> tuple[Tensor, Tensor]:
+def checked_rows(recipe: Recipe, X: Any, y: Any, which: str) -> tuple[Tensor, Tensor]:
+    """Rows and labels that fit the recipe's model, in its precision; ``which`` names them in an error."""
     rows, targets = recipe.prepare(X, y)
     plain = descent.as_mlp(recipe)
     if plain is not None and plain.widths is not None:

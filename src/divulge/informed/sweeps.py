@@ -113,8 +113,8 @@ class Run:
         direct += (R.transpose(1, 2) @ from_R[:, :, None])[:, :, 0] + from_V @ setting.V.T
         return direct[:, :-1]
 
-    def replace(self, rows: Tensor, other: Run) -> None:
-        """Take over the runs of ``other`` at the given places of the group."""
+    def replace(self, rows: Tensor, other: Run, chosen: Tensor) -> None:
+        """Take over the chosen runs of ``other`` at the given places of the group."""
         for mine, theirs in zip(self.steps, other.steps, strict=True):
             pairs = [(mine.prediction, theirs.prediction), (mine.own, theirs.own)]
             pairs += list(zip(mine.hidden, theirs.hidden, strict=True))
@@ -125,13 +125,13 @@ class Run:
                 if b is not None and c is not None:
                     pairs.append((b, c))
             for old, new in pairs:
-                old[rows] = new
+                old[rows] = new[chosen]
         group, given = self.group, other.group
         for old, new in [
             (group.Z, given.Z), (group.coordinates, given.coordinates), (group.size, given.size),
             *zip(group.parameters, given.parameters, strict=True), (self.theta, other.theta),
         ]:  # fmt: skip
-            old[rows] = new
+            old[rows] = new[chosen]
 
     def _paired(self, rest: list[Tensor]) -> Layers:
         parts = iter(rest)

@@ -1,0 +1,93 @@
+"""What every attack on a trained network checks before it starts: that the known rows, the recipe and the released
+weights belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from divulge.errors import AttackFailed, InvalidInput, NonFiniteInput, WrongShape
+from divulge.informed import descent
+from divulge.informed.shadows import checked_rows, flat_weights
+from divulge.training import Recipe
+
+
+class NotReproduced(InvalidInput):
+    """The recipe does not lead from the known rows to anywhere near the released weights."""
+
+
+def known(recipe: Recipe, X: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """The known rows and labels, checked and in the recipe's precision."""
+    return checked_rows(recipe, X, y, "known")
+
+
+def differences(setting: descent.Setting, models: Sequence[nn.Module | Tensor]) -> Tensor:
+    """The released weights less the reference run's [B, P]."""
+    reference = descent.reference_weights(setting)
+    rows = []
+    for model in models:
+        weights = model.reshape(-1).to(torch.float64) if isinstance(model, Tensor) else flat_weights(model)
+        if weights.shape != reference.shape:
+            raise WrongShape(
+                f"The released model has {len(weights)} weights; this recipe's has {len(reference)}: "
+                f"another architecture than {list(setting.widths)}."
+            )
+        if not bool(weights.isfinite().all()):
+            raise NonFiniteInput("The released weights hold NaN or infinite values.")
+        rows.append(weights - reference)
+    if not rows:
+        raise InvalidInput("There is no released model to attack.")
+    return torch.stack(rows).to(setting.dtype)
+
+
+def reproduces(
+    setting: descent.Setting, X: Tensor, y: Tensor, target: Tensor, guesses: Tensor, initial: nn.Module | None
+) -> None:
+    """Refuse released weights that the known rows and one more could not have led to.
+
+    ``guesses`` are the differences that plausible rows make. A released model ten times further off than any of them
+    was trained in another way: another seed, other known rows, another recipe.
+    """
+    sizes = target.to(torch.float64).norm(dim=1)
+    likely = guesses.to(torch.float64).norm(dim=1)
+    far = float(sizes.max())
+    if far > 10 * float(likely.max()) + _swing(setting, X, y):
+        raise NotReproduced(
+            f"The released weights are {far:.3g} from where this recipe leads with the known rows, and one more row "
+            f"moves them by about {float(likely.median()):.2g}: the recipe, its seed (initial weights), the known rows "
+            "or their order are not this model's. Without the initial weights this attack is not possible."
+        )
+    if len(target) == 1:
+        alone = flat_weights(setting.recipe.train(X, y, start=initial)) - descent.reference_weights(setting)
+        close = float((target[0].to(torch.float64) - alone).norm())
+        if close <= 1e3 * torch.finfo(setting.recipe.dtype).eps * float(descent.reference_weights(setting).norm()):
+            raise AttackFailed(
+                "The known rows alone lead to exactly these weights: the known set already contains the target."
+            )
+
+
+def _swing(setting: descent.Setting, X: Tensor, y: Tensor) -> float:
+    """How far the known rows' outliers would move the weights: rows under the labels of others."""
+    labels = sorted(set(y.tolist()))
+    if len(labels) < 2:
+        return 0.0
+    rows = X.reshape(len(X), -1)[:8]
+    wrong = [labels[(labels.index(label) + 1) % len(labels)] for label in y[:8].tolist()]
+    theta = descent.train_group(setting, rows.to(setting.dtype), torch.tensor(wrong, dtype=y.dtype))
+    return 10 * float(theta.to(torch.float64).norm(dim=1).max())
+
+
+def notes(X: Tensor, x: Tensor) -> tuple[str, ...]:
+    """What is odd about the known rows: copies of one another, or of the row that was found."""
+    flat = X.reshape(len(X), -1).to(torch.float64)
+    found = []
+    copies = len(flat) - len(torch.unique(flat, dim=0))
+    if copies:
+        found.append(f"{copies} of the known rows are copies of others; they are used as given")
+    twin = int((flat - x).square().mean(dim=1).argmin())
+    if float((flat[twin] - x).square().mean()) < 1e-6 * float(flat.var()):
+        found.append(f"the record equals known row {twin}: the known set holds the target, or a copy of it")
+    return tuple(found)

@@ -117,15 +117,19 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
 def _attack(oracle: Oracle, access: str, method: str, checks: int | None, options: dict[str, Any]) -> Extraction:
     from divulge import extraction
 
+    attacks: Any = extraction
     verify = {"checks": checks} if checks is not None else {}
-    if access == "gradient" and method in ("default", "paper"):
-        return extraction.from_gradients(oracle, method=cast("Any", method), **verify, **options)
-    if method == "softmax":
-        return extraction.softmax_regression(oracle, seed=options["seed"], **verify)
-    if method == "worst-case":
-        return extraction.worst_case(oracle, seed=options["seed"])
     printed = {"method": method} if method != "default" else {}
-    return extraction.from_values(oracle, **printed, **options)
+    stolen: Extraction
+    if method == "softmax":
+        stolen = attacks.softmax_regression(oracle, seed=options["seed"], **verify)
+    elif method == "worst-case":
+        stolen = attacks.worst_case(oracle, seed=options["seed"])
+    elif access == "gradient":
+        stolen = attacks.from_gradients(oracle, **printed, **verify, **options)
+    else:
+        stolen = attacks.from_values(oracle, **printed, **options)
+    return stolen
 
 
 def _deliver(stolen: Extraction, out: Path | None, *, onnx: bool, json: bool, quiet: bool) -> None:

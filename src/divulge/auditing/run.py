@@ -139,6 +139,11 @@ def _run_one(
     except DivulgeError as error:  # one attack that could not finish does not end the audit
         skipped.append(Skipped(probe.name, probe.title, f"it ran and stopped: {error}"))
         return
+    except Exception as error:  # a fault of ours is told in the report; what the other attacks found is worth more
+        skipped.append(
+            Skipped(probe.name, probe.title, f"it failed on a fault of its own ({type(error).__name__}: {error}).")
+        )
+        return
     if store is not None:
         store.save(finding)
     findings.append(finding)

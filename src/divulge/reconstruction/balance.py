@@ -127,7 +127,7 @@ def from_extraction(extraction: Extraction | nn.Module, *, tolerance: float = 0.
     with torch.no_grad():
         rows = torch.cat([copy.A, copy.b[:, None]], dim=1).double()
         rest = torch.cat([copy.P, copy.q[:, None]], dim=1).double()
-        outgoing = copy.W.double()
+        outgoing = copy.W.detach().double()
     flips = _flips(rows, outgoing, rest, tolerance)
     sign = 1.0 - 2.0 * flips
     rest = rest + (outgoing * flips) @ rows  # what mirroring leaves of the affine part: an output bias at most

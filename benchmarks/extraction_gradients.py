@@ -1,0 +1,167 @@
+"""Extraction from gradients: what it costs beside the printed algorithm, how often it succeeds, and whether it ever lies.
+
+``python -m benchmarks extraction_gradients`` runs everything (about ten minutes on one core); every network is random
+with a fresh seed or trained on digits, and none is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+import divulge
+from divulge.extraction import Extraction, from_gradients
+from divulge.models import MLP, ReluNetwork
+
+SUCCESS = 1e-9
+Row = dict[str, Any]
+
+
+def normal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def network(inputs: int, width: int, seed: int, *, outputs: int = 1, bias: float = 0.5) -> ReluNetwork:
+    g = torch.Generator().manual_seed(seed)
+    return ReluNetwork(
+        normal(g, width, inputs) / inputs**0.5, bias * normal(g, width), normal(g, outputs, width) / width**0.5
+    )
+
+
+def trained(width: int, seed: int) -> nn.Module:
+    X, y = load_digits(return_X_y=True)
+    rows, labels = torch.tensor(X, dtype=torch.float32) / 16, torch.tensor(y)
+    torch.manual_seed(seed)
+    model = MLP([64, width, 10])
+    optimiser = torch.optim.Adam(model.parameters(), 5e-3)
+    for _ in range(150):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(rows), labels).backward()
+        optimiser.step()
+    return model.double()
+
+
+def with_bump(model: ReluNetwork, width: float, seed: int) -> tuple[ReluNetwork, Tensor]:
+    """The network plus a tent of height one that is zero outside a slab, and 200 points inside the slab."""
+    g = torch.Generator().manual_seed(seed)
+    a = normal(g, 1, model.A.shape[1])
+    a = a / a.norm()
+    b = 0.5 * normal(g, 1)
+    offsets = b - torch.tensor([0, 0.5, 1], dtype=torch.float64) * width
+    tent = torch.tensor([[1.0, -2.0, 1.0]], dtype=torch.float64) * 2 / width
+    X = normal(g, 200, model.A.shape[1])
+    X = X + (width / 2 - X @ a[0] - b)[:, None] * a
+    bumped = ReluNetwork(
+        torch.cat([model.A, a.repeat(3, 1)]), torch.cat([model.b, offsets]), torch.cat([model.W, tent], dim=1)
+    )
+    return bumped, X
+
+
+def error(model: nn.Module, stolen: Extraction, aimed: Tensor | None = None) -> float:
+    """Worst difference on 2,000 Gaussian points and on the aimed ones, over the outputs' standard deviation."""
+    g = torch.Generator().manual_seed(12345)
+    X = normal(g, 2000, stolen.model.input_shape[0])  # type: ignore[index, union-attr]
+    with torch.no_grad():
+        scale = model(X).std(dim=0).max()
+        points = X if aimed is None else torch.cat([X, aimed])
+        return float((model(points) - stolen.model(points)).abs().max() / scale)
+
+
+def extract(model: nn.Module, seed: int, **options: Any) -> tuple[Extraction, float]:
+    oracle = divulge.oracle(model, access="gradient")
+    busy = time.process_time()
+    stolen = from_gradients(oracle, seed=seed, **options)
+    return stolen, time.process_time() - busy
+
+
+def cost() -> list[Row]:
+    rows = []
+    for inputs, width, outputs, method, count in (
+        (784, 32, 1, "default", 20), (784, 128, 1, "default", 20), (784, 1024, 1, "default", 3),
+        (3072, 1024, 1, "default", 1), (784, 128, 10, "default", 5), (20, 100, 1, "default", 20),
+        (784, 32, 1, "paper", 2), (784, 128, 1, "paper", 1),
+    ):  # fmt: skip
+        runs = []
+        for seed in range(count):
+            model = network(inputs, width, seed, outputs=outputs, bias=0.5 if method == "default" else 0.0)
+            options = {} if method == "default" else {"method": "paper", "width": width}
+            stolen, seconds = extract(model, seed, **options)
+            runs.append(
+                (stolen.ledger.gradient / width, stolen.ledger.value, seconds, error(model, stolen), stolen.exact)
+            )
+        per_neuron, values, seconds, errors, exact = zip(*runs, strict=True)
+        rows.append(
+            {
+                "inputs": inputs, "width": width, "outputs": outputs, "method": method, "networks": count,
+                "exact": sum(exact), "gradients_per_neuron": statistics.mean(per_neuron), "worst": max(per_neuron),
+                "target": 2.9 + 16 / width, "values": statistics.mean(values), "cpu_seconds": statistics.mean(seconds),
+                "error": max(errors),
+            }
+        )  # fmt: skip
+        print("  {inputs:5}-{width}-{outputs} {method:8} {exact}/{networks} exact  {gradients_per_neuron:5.2f} gradients a "
+              "neuron (worst {worst:.2f})  {values:5.0f} values  {cpu_seconds:6.2f} s  error {error:.1e}".format(**rows[-1]),
+              flush=True)  # fmt: skip
+    return rows
+
+
+def success() -> Row:
+    shapes = [(20, 16), (64, 64), (100, 32), (30, 60), (784, 32)]
+    errors = []
+    for seed in range(200):
+        model: nn.Module = network(*shapes[seed % len(shapes)], 10_000 + seed)
+        errors.append(error(model, extract(model, seed)[0]))
+    trained_errors = []
+    for seed in range(20):
+        model = trained([32, 64, 128, 256][seed % 4], seed)
+        trained_errors.append(error(model, extract(model, seed)[0]))
+    row = {
+        "random": sum(e <= SUCCESS for e in errors), "of_random": len(errors), "worst_random": max(errors),
+        "trained": sum(e <= SUCCESS for e in trained_errors), "of_trained": len(trained_errors),
+        "worst_trained": max(trained_errors),
+    }  # fmt: skip
+    print(f"  error <= {SUCCESS:g}: {row['random']}/200 random, {row['trained']}/20 trained", flush=True)
+    return row
+
+
+def honesty(runs: int = 1000) -> list[Row]:
+    """`exact` claims that are wrong, in runs half of which hide a bump of a given width."""
+    rows = []
+    for width in (None, 0.3, 0.1, 0.03, 0.01, 0.003):
+        count = runs // 2 if width is None else runs // 10
+        right = wrong = false = 0
+        gaps = []
+        for seed in range(count):
+            base = network(20, 16, 20_000 + seed)
+            model, aimed = (base, None) if width is None else with_bump(base, width, seed)
+            stolen, _ = extract(model, seed)
+            off = error(model, stolen, aimed) > SUCCESS
+            right += stolen.exact and not off
+            wrong += stolen.exact and off
+            gap = stolen.smallest_gap or 0.0
+            false += stolen.exact and off and (width is None or width >= gap)
+            gaps.append(gap)
+        rows.append({"bump": width, "runs": count, "exact_and_right": right, "exact_and_wrong": wrong,
+                     "wrong_within_the_claim": false, "median_gap": statistics.median(gaps)})  # fmt: skip
+        print(f"  bump {width}: {right}/{count} exact and right, {wrong} exact and wrong, of these {false} wider than the "
+              f"stated gap (median {rows[-1]['median_gap']:.3f})", flush=True)  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    results = {"cost": cost(), "success": success(), "honesty": honesty()}
+    torch.set_num_threads(threads)
+    Path("results").mkdir(exist_ok=True)
+    Path("results/extraction_gradients.json").write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

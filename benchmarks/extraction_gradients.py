@@ -1,4 +1,4 @@
-"""Extraction from gradients: what it costs beside the printed algorithm, how often it succeeds, and whether it ever lies.
+"""Extraction from gradients: its cost beside the printed algorithm, how often it succeeds, and whether it ever lies.
 
 ``python -m benchmarks extraction_gradients`` runs everything (about ten minutes on one core); every network is random
 with a fresh seed or trained on digits, and none is left out.
@@ -105,9 +105,13 @@ def cost() -> list[Row]:
                 "error": max(errors),
             }
         )  # fmt: skip
-        print("  {inputs:5}-{width}-{outputs} {method:8} {exact}/{networks} exact  {gradients_per_neuron:5.2f} gradients a "
-              "neuron (worst {worst:.2f})  {values:5.0f} values  {cpu_seconds:6.2f} s  error {error:.1e}".format(**rows[-1]),
-              flush=True)  # fmt: skip
+        row = rows[-1]
+        print(
+            f"  {inputs:5}-{width}-{outputs} {method:8} {row['exact']}/{count} exact  "
+            f"{row['gradients_per_neuron']:5.2f} gradients a neuron (worst {row['worst']:.2f})  "
+            f"{row['values']:5.0f} values  {row['cpu_seconds']:6.2f} s  error {row['error']:.1e}",
+            flush=True,
+        )
     return rows
 
 
@@ -149,8 +153,11 @@ def honesty(runs: int = 1000) -> list[Row]:
             gaps.append(gap)
         rows.append({"bump": width, "runs": count, "exact_and_right": right, "exact_and_wrong": wrong,
                      "wrong_within_the_claim": false, "median_gap": statistics.median(gaps)})  # fmt: skip
-        print(f"  bump {width}: {right}/{count} exact and right, {wrong} exact and wrong, of these {false} wider than the "
-              f"stated gap (median {rows[-1]['median_gap']:.3f})", flush=True)  # fmt: skip
+        print(
+            f"  bump {width}: {right}/{count} exact and right, {wrong} exact and wrong, of these {false} wider than "
+            f"the stated gap (median {rows[-1]['median_gap']:.3f})",
+            flush=True,
+        )
     return rows
 
 

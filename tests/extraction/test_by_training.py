@@ -140,6 +140,15 @@ def test_another_architecture_learns_too(target: nn.Module, digits: divulge.data
     assert stolen.check(oracle, 10) > 0
 
 
+def test_no_student_starts_from_the_weights_that_the_target_started_from(digits: divulge.datasets.Dataset) -> None:
+    """A seed shared by target and attack would hand over the initial weights, which no attacker has."""
+    for seed in range(4):
+        untrained = divulge.models.build("one-hidden", shape=(64,), outputs=10, seed=seed)
+        oracle = divulge.oracle(untrained, access="gradient")
+        stolen = by_training(oracle, "one-hidden", digits.train.X, queries=10, steps=1, learning_rate=1e-12, seed=seed)
+        assert not torch.allclose(stolen.model[0].weight, untrained[0].weight, atol=1e-3)  # type: ignore[index]
+
+
 def test_the_same_seed_gives_the_same_copy(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     state = torch.random.get_rng_state()
     oracle = divulge.oracle(target, access="gradient")

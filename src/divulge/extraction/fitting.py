@@ -28,6 +28,8 @@ Method = Literal["default", "paper"]
 CONFIDENT = (0.5, 0.8)
 """The share of unlabelled rows that each round of self-training believes."""
 DISTIL_WEIGHT = 0.3
+FAR_FROM_TARGETS = 6_364_136_223_846_793
+"""Added to every student's seed: a target trained from seed 0 must not meet a student with its own initial weights."""
 UNLABELLED_ROWS = 64
 """Unlabelled rows learned from at each step."""
 
@@ -75,7 +77,7 @@ class Fitter:
 
     def new(self, number: int) -> nn.Module:
         """Student ``number``, not yet fitted; the first starts from the weights of a module that was handed in."""
-        seed = (1_000 * self.settings.seed + number) % 2**63
+        seed = (FAR_FROM_TARGETS + 1_000_003 * self.settings.seed + number) % 2**63
         made = make_student(self.student, self.oracle, seed=seed, fresh=number > 0, input_shape=self.input_shape)
         return made.to(self.settings.device)
 

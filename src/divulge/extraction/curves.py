@@ -1,0 +1,151 @@
+"""The learning curve: how good a copy is against the number of queries, for values and for gradients.
+
+The paper's headline (Milli 2019, figures 2 to 4) is the ratio of the two at equal accuracy: how many times fewer
+queries an explanation endpoint needs than a prediction endpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from divulge.errors import InvalidInput
+from divulge.extraction.by_training import by_training
+from divulge.extraction.students import Student, logits_of
+from divulge.oracles.base import Oracle, as_rows, decide
+from divulge.progress import report
+
+KINDS: dict[str, dict[str, Any]] = {
+    "gradients": {"match": "both"},
+    "values": {"match": "values"},
+    "gradients, as printed": {"match": "both", "method": "paper"},
+    "values, as printed": {"match": "values", "method": "paper"},
+}
+Z95 = 1.96
+
+
+@dataclass(frozen=True)
+class Point:
+    """One copy: what it was made from and how good it is. ``accuracy`` is None where there are no true labels."""
+
+    kind: str
+    queries: int
+    seed: int
+    agreement: float
+    accuracy: float | None
+    seconds: float
+
+    def as_dict(self) -> dict[str, object]:
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """Every copy made, and what they say together."""
+
+    points: tuple[Point, ...]
+    test_rows: int
+
+    def mean(self, kind: str, queries: int, what: str = "agreement") -> tuple[float, float]:
+        """The mean over repeats, and half the width of its 95 % confidence band (normal; 0 for a single repeat)."""
+        got = [getattr(p, what) for p in self.points if p.kind == kind and p.queries == queries]
+        if not got or None in got:
+            raise InvalidInput(f"There is no {what} of {kind} at {queries} queries in this curve.")
+        band = Z95 * statistics.stdev(got) / math.sqrt(len(got)) if len(got) > 1 else 0.0
+        return statistics.fmean(got), band
+
+    def needed(self, kind: str, level: float, what: str = "agreement") -> float | None:
+        """Queries at which the mean reaches ``level``, between measured numbers along the logarithm; None if never."""
+        before: tuple[int, float] | None = None
+        for q in sorted({p.queries for p in self.points if p.kind == kind}):
+            reached, _ = self.mean(kind, q, what)
+            if reached >= level:
+                if before is None:
+                    return float(q)
+                share = (level - before[1]) / (reached - before[1])
+                return float(before[0] * (q / before[0]) ** share)
+            before = q, reached
+        return None
+
+    def ratio(
+        self, level: float, *, fewer: str = "gradients", more: str = "values", what: str = "agreement"
+    ) -> float | None:
+        """How many times more queries of one kind are needed to reach ``level``; None where one of them never does."""
+        few, many = self.needed(fewer, level, what), self.needed(more, level, what)
+        return None if few is None or many is None else many / few
+
+    def table(self, what: str = "agreement") -> list[dict[str, object]]:
+        places = sorted({(p.kind, p.queries) for p in self.points})
+        rows = []
+        for kind, q in places:
+            mean, band = self.mean(kind, q, what)
+            rows.append({"kind": kind, "queries": q, "mean": mean, "band": band})
+        return rows
+
+    def plot(self, path: str | Path, what: str = "agreement") -> Path:
+        """A picture of the curve with its bands, as the file's suffix says (.png, .svg, .pdf)."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axes = figure.subplots()
+        for kind in dict.fromkeys(p.kind for p in self.points):
+            rows = [row for row in self.table(what) if row["kind"] == kind]
+            q = [float(str(row["queries"])) for row in rows]
+            mean, band = ([100 * float(str(row[name])) for row in rows] for name in ("mean", "band"))
+            axes.plot(q, mean, marker="o", label=kind)
+            low, high = ([m + sign * b for m, b in zip(mean, band, strict=True)] for sign in (-1, 1))
+            axes.fill_between(q, low, high, alpha=0.2)
+        axes.set(xscale="log", xlabel="queries", ylabel=f"{what} (%)", ylim=(0, 101))
+        axes.grid(alpha=0.3)
+        axes.legend()
+        figure.savefig(path)
+        return Path(path)
+
+    def as_dict(self) -> dict[str, object]:
+        return {"points": [point.as_dict() for point in self.points], "test_rows": self.test_rows}
+
+
+def learning_curve(
+    oracle: Oracle,
+    student: Student,
+    inputs: Any,
+    *,
+    test: tuple[Tensor, Tensor] | Tensor,
+    queries: Sequence[int] = (10, 100, 1000),
+    kinds: Sequence[str] = ("gradients", "values"),
+    repeats: int = 5,
+    seed: int = 0,
+    **options: Any,
+) -> LearningCurve:
+    """Copies by ``by_training`` for every kind, number of queries and repeat, judged on ``test`` rows.
+
+    ``test`` is rows, or rows and true labels; the target's own labels on them are asked once, as label queries. True
+    labels only judge; nothing is learned from them. ``options`` are those of ``by_training``.
+    """
+    for kind in kinds:
+        if kind not in KINDS:
+            raise InvalidInput(f"A curve has the kinds {', '.join(KINDS)}; got {kind!r}.")
+    if repeats < 1 or not queries or min(queries) < 1:
+        raise InvalidInput("A curve takes at least one repeat and numbers of queries of at least 1.")
+    X, y = test if isinstance(test, tuple) else (test, None)
+    rows = as_rows(X, oracle.input_dim, torch.float32, torch.device("cpu"))
+    said = oracle.label(rows).cpu()
+    jobs = [(kind, q, number) for kind in kinds for q in sorted(set(queries)) for number in range(repeats)]
+    points: list[Point] = []
+    for kind, q, number in jobs:
+        copy = by_training(oracle, student, inputs, queries=q, seed=seed + number, **{**KINDS[kind], **options})
+        model = copy.model.to("cpu", torch.float32)
+        with torch.no_grad():
+            got = torch.cat([decide(logits_of(model)(part), oracle.threshold) for part in torch.split(rows, 500)])
+        agreement = float((got == said).double().mean())
+        accuracy = None if y is None else float((got == y).double().mean())
+        points.append(Point(kind, q, seed + number, agreement, accuracy, copy.seconds))
+        report("learning curve", len(points), len(jobs), queries=q, agreement=f"{100 * agreement:.1f} %")
+    return LearningCurve(tuple(points), len(rows))

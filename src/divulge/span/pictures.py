@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ def before_and_after(
             axis.set_title(title, fontsize=7)
             axis.set_xticks([])
             axis.set_yticks([])
-        line[0].set_ylabel(name, fontsize=8)
+        line[0].set_ylabel(fill(name, 17), fontsize=7)
     figure.tight_layout()
     return _save(figure, path)
 

@@ -32,7 +32,7 @@ Method = Literal["default", "paper"]
 
 _PAPER_THRESHOLD = 1e-5
 _ROUNDING = 32.0  # a gradient is trusted to this many rounding errors of the oracle's number format
-_IGNORED = 0.2  # a move that changes outputs by more than this part of their usual change is never called ignored
+_IGNORED = 5e-3  # a move that changes outputs by more than this part of their usual change is never called ignored
 _STRADDLES = 8.0  # a gradient that misses linearity by this many standard errors has a kink in its stencil
 _NOISY = 1e-4  # relative error of a derivative from which the rank is read off the gap
 _CLEAR = 3.0  # a smaller gap than this decides nothing
@@ -182,13 +182,14 @@ class Recovery:
         return self.moves.largest <= self._tolerated_change() and self._relative(self.moves.largest) <= _IGNORED
 
     def _tolerated_change(self) -> float:
-        """What an imprecise basis and rounding may change: its error times the longest gradient times the move."""
+        """What an imprecise basis and rounding may change: its tilt times the longest gradient times the move."""
         singular, _ = self.rows.decompose()
         kept = singular[singular > self._threshold(singular)]
-        smallest = float(kept[-1]) if len(kept) else math.inf
-        steepest, length = self.rows.largest, self.scale * math.sqrt(self.dim)
+        length = self.scale * math.sqrt(self.dim)
+        steepest = self.rows.largest
         magnitude = float(torch.cat(self.values).abs().max()) if self.values else 0.0
-        tilt = min(1.0, self._tolerance() * math.sqrt(max(len(kept), 1)) / smallest) if kept.numel() else 0.0
+        error = self.error_unit * math.sqrt(self.dim) if self.stencil else _ROUNDING * self.number_eps * steepest
+        tilt = min(1.0, error / float(kept[-1])) if len(kept) else 0.0
         return 4 * (tilt * steepest * length + _ROUNDING * self.oracle.eps * (magnitude + steepest * length))
 
     def _follow_change(self, limit: int) -> bool:
@@ -254,14 +255,16 @@ class Recovery:
     def _take_estimate(self, estimate: Estimate) -> bool:
         """A gradient by differences joins with the weight that its linearity test gives it.
 
-        One that misses the test badly has a kink in its stencil and is dropped, if a narrower stencil can do better.
+        One that misses the test badly has a kink in its stencil and is dropped; if many do, the stencil is narrowed.
         """
         assert self.stencil is not None
-        if self.adaptive and estimate.mismatch > _STRADDLES * self.stencil.error:
+        rounding = self.oracle.eps * estimate.largest / self.stencil.step
+        if self.adaptive and estimate.mismatch > _STRADDLES * max(self.stencil.error, rounding):
+            self.rejected += 1
             narrow = narrower(self.stencil)
+            if self.rejected > 2 + len(self.curve) / 5 and narrow.error < estimate.mismatch / 2:
+                self.stencil, self.rejected = narrow, 0
             if narrow.error < estimate.mismatch / 2:
-                self.stencil = narrow
-                self.rejected += 1
                 return False
         self.values.append(estimate.value[None])
         self._take(estimate.gradient[None] * (self.error_unit / max(estimate.mismatch, self.stencil.error)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from divulge.cli import audit, bound, compare, data, extract, reproduce, serve, span, train
+from divulge.cli import audit, bound, compare, data, extract, reconstruct, reproduce, serve, span, train
 
 app = typer.Typer(
     name="divulge",
@@ -34,6 +34,7 @@ app.command("bound")(bound.command)
 app.command("compare")(compare.command)
 app.command("data")(data.command)
 app.command("extract")(extract.command)
+app.command("reconstruct")(reconstruct.command)
 app.command("reproduce")(reproduce.command)
 app.command("serve")(serve.command)
 app.add_typer(span.app, name="span")

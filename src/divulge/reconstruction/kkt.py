@@ -10,6 +10,7 @@ import hashlib
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -99,20 +100,21 @@ class _Attack:
     def unknowns(self) -> int:
         return self.samples or max(3 * self.space.rank, 4)
 
-    def __call__(self, seed: int) -> dict[str, Tensor | None]:
-        """One batch of restarts from random starts."""
-        generator = torch.Generator().manual_seed(seed)
-        width = self.space.basis.shape[1]
-        starts = torch.randn(self.restarts, self.unknowns, width, generator=generator, dtype=torch.float64)
-        starts *= self.settings.spread / math.sqrt(self.space.rank)
-        problem = Problem(self.network.to(torch.float32, self.device), self.space, self.prior, self.settings)
 
-        def watch(step: int, steps: int, residual: Tensor) -> None:
-            if step % 20 == 0 or step == steps:
-                report("reconstructing", step, steps, residual=f"{float(residual.min()) ** 0.5:.3f}")
+def _batch(attack: _Attack, seed: int) -> dict[str, Tensor | None]:
+    """One batch of restarts from random starts."""
+    generator = torch.Generator().manual_seed(seed)
+    width = attack.space.basis.shape[1]
+    starts = torch.randn(attack.restarts, attack.unknowns, width, generator=generator, dtype=torch.float64)
+    starts *= attack.settings.spread / math.sqrt(attack.space.rank)
+    problem = Problem(attack.network.to(torch.float32, attack.device), attack.space, attack.prior, attack.settings)
 
-        found = problem.solve(starts.to(device=self.device, dtype=torch.float32), watch)
-        return {name: None if value is None else value.cpu() for name, value in vars(found).items()}
+    def watch(step: int, steps: int, residual: Tensor) -> None:
+        if step % 20 == 0 or step == steps:
+            report("reconstructing", step, steps, residual=f"{float(residual.min()) ** 0.5:.3f}")
+
+    found = problem.solve(starts.to(device=attack.device, dtype=torch.float32), watch)
+    return {name: None if value is None else value.cpu() for name, value in vars(found).items()}
 
 
 def _run(
@@ -143,10 +145,11 @@ def _compute(
     from divulge.workers import checkpointed, run
 
     if checkpoint is None:
-        return run(attack, jobs, workers=workers, stage="batches of restarts")
+        return run(partial(_batch, attack), jobs, workers=workers, stage="batches of restarts")
     settings = {"weights": _fingerprint(attack), "settings": repr(attack.settings), "restarts": attack.restarts,
                 "samples": attack.unknowns}  # fmt: skip
-    return checkpointed(attack, jobs, checkpoint, settings=settings, workers=workers, stage="batches of restarts")
+    return checkpointed(partial(_batch, attack), jobs, checkpoint, settings=settings, workers=workers,
+                        stage="batches of restarts")  # fmt: skip
 
 
 def _fingerprint(attack: _Attack) -> str:
@@ -183,12 +186,36 @@ def _prior(network: Network, mean: Tensor | None, value_range: tuple[Bound, Boun
     return Prior(low, high, mean)
 
 
+def infer_mean(samples: Tensor, low: Bound, high: Bound, fitted: Tensor) -> Tensor:
+    """The mean that puts all samples inside [low, high], where the range leaves it open by what pictures are like.
+
+    The samples' own spread leaves an interval for each entry. Where it is narrow the values are known, and tell whether
+    most lie at the low end (ink on black), at the high end (ink on white) or between; elsewhere that decides.
+    """
+    if len(samples) < 2:
+        return fitted
+    low, high = torch.as_tensor(low).to(samples), torch.as_tensor(high).to(samples)
+    width = high - low
+    first, last = low - samples.amin(dim=0), high - samples.amax(dim=0)
+    middle = (first + last) / 2
+    narrow = (last - first) < 0.2 * width
+    if bool(narrow.any()):
+        values = ((samples + middle - low) / width)[:, narrow]
+        if float((values < 0.15).double().mean()) > 0.4:
+            return torch.minimum(first, torch.maximum(middle, last))
+        if float((values > 0.85).double().mean()) > 0.4:
+            return torch.maximum(last, torch.minimum(middle, first))
+    return middle
+
+
 def _result(
     attack: _Attack, found: Candidates, agreed: Agreed, *, seed: int, seconds: float, shape: tuple[int, ...] | None,
     value_range: tuple[Bound, Bound] | None,
 ) -> Reconstruction:  # fmt: skip
     given = None if attack.prior is None else attack.prior.mean
-    fitted = None if found.mean is None else found.mean.double().mean(dim=0)
+    fitted = None
+    if found.mean is not None and attack.prior is not None:
+        fitted = infer_mean(agreed.samples, attack.prior.low, attack.prior.high, found.mean.double().mean(dim=0))
     reason = ""
     if len(agreed.samples) == 0:
         reason = (

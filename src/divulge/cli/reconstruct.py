@@ -1,0 +1,182 @@
+"""``divulge reconstruct``: training inputs out of a model's weights, as pictures, with the control beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from divulge.cli.common import Json, Quiet, Seed, seconds_of, session, show
+from divulge.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from divulge.reconstruction import Match, Reconstruction
+    from divulge.reconstruction.kkt import Method
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="A saved-model folder, .safetensors, .onnx or module:function.")],
+    data: Annotated[
+        str | None, typer.Option(metavar="TRAIN", help="Training data, for scoring only; data.json beside it if there.")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
+    target_column: Annotated[
+        str | None, typer.Option("--target", metavar="COLUMN", help="What is predicted, of your own table.")
+    ] = None,
+    n: Annotated[int | None, typer.Option(help="How many training inputs; read from the weights by default.")] = None,
+    mean: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The mean subtracted before training (.npy), if it is known.")
+    ] = None,
+    know_mean: Annotated[
+        bool, typer.Option("--know-mean", help="Let the attacker know the mean of the training data.")
+    ] = False,
+    value_range: Annotated[
+        str, typer.Option("--range", metavar="LOW,HIGH", help="Range of the input values; none if unknown.")
+    ] = "0,1",
+    method: Annotated[str, typer.Option(help="row-space (ours) or paper (Haim et al. 2022 as printed).")] = "row-space",
+    restarts: Annotated[int, typer.Option(help="Restarts run together.")] = 4,
+    time: Annotated[str | None, typer.Option(help="How long to go on with restarts, such as 90s or 5m.")] = None,
+    control: Annotated[bool, typer.Option(help="Also attack broken weights, to show what is found in nothing.")] = True,
+    trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")] = False,
+    seed: Seed = 0,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="For results; a run that died goes on from there.")
+    ] = Path("reconstructed"),
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Rebuild training inputs from a model's weights: samples as PNG and NPZ, pairs and margins where data is given."""
+    with session(json=json, quiet=quiet):
+        from divulge import reconstruction
+        from divulge.oracles import load_model
+        from divulge.reconstruction import baselines
+
+        module = load_model(model, trust_pickle=trust_pickle)
+        truth = _truth(model, data, data_dir, target_column)
+        options: dict[str, Any] = {
+            "n": n, "mean": _mean(mean, know_mean, truth), "value_range": _range(value_range), "seed": seed,
+            "shape": truth.get("shape"),
+        }  # fmt: skip
+        found = reconstruction.from_weights(
+            module, method=cast("Method", method), restarts=restarts,
+            seconds=None if time is None else seconds_of(time),
+            checkpoint=out / "batches" if method == "row-space" else None, **options,
+        )  # fmt: skip
+        by_chance = None
+        if control and method == "row-space":
+            broken = baselines.broken(module, seed=seed)
+            by_chance = reconstruction.from_weights(broken, restarts=restarts, **{**options, "n": found.rank})
+        found.save(out)
+        match = _judge(found, module, truth, out)
+        result = {
+            **found.as_dict(), "broken_weights": None if by_chance is None else _few(by_chance),
+            "match": None if match is None else match.as_dict(), "folder": str(out),
+        }  # fmt: skip
+        show(result, json_wanted=json, quiet=quiet, text=_text(found, by_chance, match, out))
+    if len(found.samples) == 0:
+        raise typer.Exit(3)
+
+
+def _truth(model: str, data: str | None, data_dir: Path | None, column: str | None) -> dict[str, Any]:
+    """Training inputs and unseen ones as the model takes them, the mean between them and pictures, and their shape."""
+    if data is not None:
+        from divulge import datasets
+
+        dataset = datasets.load(data, data_dir, target=column)
+        unseen = dataset.test.X if len(dataset.test.X) else None
+        return {"train": dataset.train.X, "unseen": unseen, "mean": None, "shape": _pictures(dataset.shape)}
+    if not (Path(model) / "data.json").is_file():
+        return {}
+    from divulge.datasets import record
+
+    choice, _ = record.read(model)
+    dataset = choice.dataset(data_dir)
+    train, (_, test) = record.recorded(model, data_dir), choice.parts(dataset)
+    return {
+        "train": train.X, "unseen": test.X if len(test.X) else None,
+        "mean": dataset.train.X.mean(dim=0) if choice.centred else None, "shape": _pictures(dataset.shape),
+    }  # fmt: skip
+
+
+def _pictures(shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    return tuple(shape) if len(shape) == 3 else None
+
+
+def _mean(path: Path | None, known: bool, truth: dict[str, Any]) -> Tensor | None:
+    import numpy as np
+    import torch
+
+    if path is not None and known:
+        raise InvalidInput("Give --mean or --know-mean, not both.")
+    if path is not None:
+        try:
+            return torch.as_tensor(np.load(path, allow_pickle=False)).double().reshape(-1)
+        except (OSError, ValueError, TypeError) as error:
+            raise InvalidInput(f"{path} does not hold an array of numbers as numpy.save writes it: {error}.") from error
+    if known:
+        if not truth:
+            raise InvalidInput("--know-mean needs the training data: give --data, or data.json beside the model.")
+        mean = truth["mean"]
+        return torch.zeros(truth["train"][0].numel(), dtype=torch.float64) if mean is None else mean.double()
+    return None
+
+
+def _range(text: str) -> tuple[float, float] | None:
+    if text.strip().lower() == "none":
+        return None
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InvalidInput(f"--range takes two numbers with a comma between, such as 0,1, or none; got {text!r}.") \
+            from error  # fmt: skip
+    return low, high
+
+
+def _judge(found: Reconstruction, module: nn.Module, truth: dict[str, Any], out: Path) -> Match | None:
+    """Scores and figures, where training data is there to score by."""
+    if not truth:
+        return None
+    import torch
+
+    match = found.match(truth["train"], truth["unseen"], mean=truth["mean"])
+    if match.shape is not None and len(found.samples):
+        match.picture(out / "pairs.png")
+    with torch.no_grad():
+        outputs = module(truth["train"].to(next(module.parameters())))
+    if outputs.reshape(len(outputs), -1).shape[1] == 1:
+        match.margin_plot(out / "margins.png", outputs)
+    return match
+
+
+def _few(found: Reconstruction) -> dict[str, Any]:
+    top = float(found.confidence.max()) if len(found.samples) else 0.0
+    return {"found": len(found.samples), "highest_confidence": top, "residual": found.residual}
+
+
+def _text(found: Reconstruction, by_chance: Reconstruction | None, match: Match | None, out: Path) -> str:
+    lines = [
+        f"{len(found.samples)} samples agreed on by {found.restarts} restarts in {found.seconds:.0f} s "
+        f"(the first layer shows {found.rank} training inputs)."
+    ]
+    if found.method == "paper":
+        lines = [f"{len(found.samples)} samples by the printed method in {found.seconds:.0f} s; it does not rank them."]
+    if found.reason:
+        lines.append(found.reason)
+    lines += found.notes
+    if by_chance is not None:
+        lines.append(f"Control: the same attack on broken weights agrees on {len(by_chance.samples)}.")
+    if match is not None:
+        scored = (
+            f"{match.found()} of {len(match.correlation)} training inputs found at correlation {match.threshold:.2f}"
+        )
+        if match.control is not None:
+            scored += (
+                f", which {match.false_positive_rate:.1%} of {len(match.control.correlation)} unseen inputs pass"
+                f" (p = {match.p_value:.2g})"
+            )
+        lines.append(scored + ".")
+    lines.append(f"Wrote the samples to {out}.")
+    return "\n".join(lines)

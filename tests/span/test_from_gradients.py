@@ -176,6 +176,13 @@ def test_a_rank_asked_is_where_the_run_stops() -> None:
     assert span.angle_to(first_layer(model)) < 1e-10
 
 
+def test_fixed_points_that_all_add_a_direction_claim_no_rank_beyond_them() -> None:
+    model = network([60, 30, 1], 0, activation="tanh")  # one direction dominates, which is no gap to stop at
+    span = from_gradients(divulge.oracle(model, access="gradient"), adaptive=False, samples=20)
+    assert span.rank == 20
+    assert not span.complete
+
+
 def test_samples_bound_an_adaptive_run_and_the_rest_is_said_to_be_missing() -> None:
     model = network([60, 30, 1], 0)
     span = from_gradients(divulge.oracle(model, access="gradient"), samples=10)

@@ -44,7 +44,7 @@ def from_gradients(
     samples: int | None = None,
     rank: int | None = None,
     outputs: Literal["all"] | int | None = None,
-    patience: int = 6,
+    patience: int = 4,
     scale: float = 1.0,
     seed: int = 0,
 ) -> Span:

@@ -36,6 +36,7 @@ _IGNORED = 5e-3  # a move that changes outputs by more than this part of their u
 _STRADDLES = 8.0  # a gradient that misses linearity by this many standard errors has a kink in its stencil
 _NOISY = 1e-4  # relative error of a derivative from which the rank is read off the gap
 _CLEAR = 3.0  # a smaller gap than this decides nothing
+_MOVES = 6  # in the null space, at least, before it is trusted
 _CHUNK = 64  # gradient queries sent together when none depends on an answer
 
 
@@ -169,7 +170,7 @@ class Recovery:
 
     def _more_moves(self, starts: Tensor, still: Tensor) -> None:
         """Enough moves to trust the null space: a value each, where the outputs before the move are known."""
-        missing = self.patience - self.moves.count
+        missing = max(self.patience, _MOVES) - self.moves.count
         if missing > 0:
             again = torch.arange(missing) % len(starts)
             ends = self.moves.move(starts[again], self.rows.basis)
@@ -215,7 +216,7 @@ class Recovery:
 
     def _probe(self) -> Tensor | None:
         """Values at fresh points and at moved ones: None if nothing changes, else a place where something does."""
-        fresh = gaussian(self.patience, self.dim, self.scale, self.generator)
+        fresh = gaussian(max(self.patience, _MOVES), self.dim, self.scale, self.generator)
         moved = self.moves.move(fresh, self.rows.basis)
         still, after = self._outputs(torch.cat([fresh, moved])).chunk(2)
         self.values.append(still)
@@ -353,7 +354,7 @@ class Recovery:
             fall = confirmed_fall(singular, self._ignores(vectors), noisy=self.noisy, **steep)
             if fall is not None:
                 rank, gap, invariance = fall.rank, fall.gap, fall.invariance
-        elif len(singular) > 4:
+        elif self.noisy and len(singular) > 4:
             rank = next(iter(steepest_falls(singular, at_least=_CLEAR)), 0)
             gap = gap_after(singular, rank, 0.0)
         if rank:
@@ -379,7 +380,7 @@ class Recovery:
         """For ranks of ``vectors``: the output change under moves they say are ignored, and when asking again."""
 
         def ask(rank: int) -> tuple[float, float]:
-            fresh, noise, other = (gaussian(self.patience, self.dim, self.scale, self.generator) for _ in range(3))
+            fresh, noise, other = (gaussian(2 * _MOVES, self.dim, self.scale, self.generator) for _ in range(3))
             basis, change = vectors[:rank].cpu(), noise - fresh
             moved = fresh + change - (change @ basis.T) @ basis
             still, again, after, elsewhere = self._outputs(torch.cat([fresh, fresh, moved, other])).chunk(4)

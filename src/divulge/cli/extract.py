@@ -123,6 +123,8 @@ def _attack(oracle: Oracle, access: str, method: str, checks: int | None, option
     stolen: Extraction
     if method == "softmax":
         stolen = attacks.softmax_regression(oracle, seed=options["seed"], **verify)
+    elif method == "deep":
+        stolen = attacks.deep_from_gradients(oracle, seed=options["seed"], **verify)
     elif method == "worst-case":
         stolen = attacks.worst_case(oracle, seed=options["seed"])
     elif access == "gradient":

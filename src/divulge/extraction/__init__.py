@@ -3,12 +3,13 @@
 from divulge.extraction.by_training import by_training
 from divulge.extraction.compare import NeuronMatch, match_neurons
 from divulge.extraction.curves import LearningCurve, learning_curve
+from divulge.extraction.deep import deep_from_gradients
 from divulge.extraction.from_gradients import from_gradients
 from divulge.extraction.from_values import from_values
 from divulge.extraction.result import Extraction
 from divulge.extraction.softmax import softmax_regression
 
 __all__ = [
-    "Extraction", "LearningCurve", "NeuronMatch", "by_training", "from_gradients", "from_values", "learning_curve",
-    "match_neurons", "softmax_regression",
+    "Extraction", "LearningCurve", "NeuronMatch", "by_training", "deep_from_gradients", "from_gradients",
+    "from_values", "learning_curve", "match_neurons", "softmax_regression",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from divulge.extraction.affine import Answers, SampleLines
 from divulge.extraction.kinks import KinkSearch, Tolerance
-from divulge.extraction.network import Copy, from_jumps
+from divulge.extraction.network import Copy, Neurons, from_jumps
 from divulge.extraction.witnesses import Jumps, Peeling, affine_maps
 from divulge.progress import report
 
@@ -190,15 +190,25 @@ class Exploration:
 
 def line_copy(lines: SampleLines, search: KinkSearch, tolerance: Tolerance) -> Copy:
     """The copy that a finished search along one line implies."""
-    ((cells, _),) = search.cells()
+    maps, _ = _line_maps(lines, search, 0)
+    return Copy(maps[0, :, :-1], maps[0, :, -1], line_neurons(lines, search, 0, tolerance))
+
+
+def line_neurons(lines: SampleLines, search: KinkSearch, line: int, tolerance: Tolerance) -> Neurons:
+    """The neurons that one of the lines crosses, each turned to switch on along it."""
+    maps, t = _line_maps(lines, search, line)
+    jumps = maps.diff(dim=0)
+    doubt = _doubt(t, tolerance)
+    return from_jumps(jumps[:, :, :-1], jumps[:, :, -1], lines.directions[line], tolerance.jump, doubt)
+
+
+def _line_maps(lines: SampleLines, search: KinkSearch, line: int) -> tuple[Tensor, Tensor]:
+    """Affine maps of a line's cells [m, k, d + 1], and where they were seen from [m]."""
+    cells, _ = search.cells()[line]
     samples = search.samples
     assert samples.gradient is not None
-    answers = Answers(lines.at(samples.line[cells], samples.t[cells]), samples.value[cells], samples.gradient[cells])
-    maps = affine_maps(answers)
-    jumps = maps.diff(dim=0)
-    doubt = _doubt(samples.t[cells], tolerance)
-    neurons = from_jumps(jumps[:, :, :-1], jumps[:, :, -1], lines.directions[0], tolerance.jump, doubt)
-    return Copy(maps[0, :, :-1], maps[0, :, -1], neurons)
+    t = samples.t[cells]
+    return affine_maps(Answers(lines.at(samples.line[cells], t), samples.value[cells], samples.gradient[cells])), t
 
 
 def _doubt(t: Tensor, tolerance: Tolerance) -> Tensor:

@@ -34,6 +34,13 @@ class Neurons:
     def keep(self, which: Tensor) -> Neurons:
         return Neurons(self.normal[which], self.offset[which], self.weight[:, which], self.doubt[which])
 
+    def distinct(self, closeness: float) -> Neurons:
+        """One neuron of each hyperplane, the most certain; those nearer than ``closeness`` count as one."""
+        if not len(self):
+            return self
+        leader, _ = _leaders(self, closeness, torch.ones_like(self.offset))
+        return self.keep(leader == torch.arange(len(leader)))
+
     def and_also(self, other: Neurons) -> Neurons:
         return Neurons(
             torch.cat([self.normal, other.normal]),
@@ -92,7 +99,7 @@ class Copy:
         neurons = self.neurons
         if not len(neurons):
             return self
-        leader, sign = _leaders(neurons, tolerance)
+        leader, sign = _leaders(neurons, tolerance, neurons.weight.norm(dim=0))
         weight = torch.zeros_like(neurons.weight).index_add_(1, leader, neurons.weight)
         # relu(-z) = relu(z) - z: a neuron that faces the other way leaves an affine part behind
         turned = sign < 0
@@ -133,16 +140,16 @@ class Copy:
         return ReluNetwork(neurons.normal, neurons.offset, neurons.weight, self.slope, self.constant).eval()
 
 
-def _leaders(neurons: Neurons, tolerance: float) -> tuple[Tensor, Tensor]:
+def _leaders(neurons: Neurons, tolerance: float, size: Tensor) -> tuple[Tensor, Tensor]:
     """For each neuron the most certain one on its hyperplane, and whether the two face the same way (1) or not (-1).
 
-    Neurons are sorted along a random direction, in which those of one hyperplane are neighbours.
+    Neurons are sorted along a random direction, in which those of one hyperplane are neighbours. Distances between
+    hyperplanes count times ``size`` [h].
     """
     rows = torch.cat([neurons.normal, neurons.offset[:, None]], dim=1)
     key = rows @ torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=rows.dtype)
     facing = torch.where(key >= 0, 1.0, -1.0).to(rows)
     order = (key * facing).argsort()
-    size = neurons.weight.norm(dim=0)
     sorted_rows = (rows * facing[:, None])[order]
     apart = sorted_rows.diff(dim=0).norm(dim=1) * torch.minimum(size[order][1:], size[order][:-1])
     group = torch.cat([torch.zeros(1, dtype=torch.long), (apart > tolerance).long().cumsum(0)])

@@ -160,8 +160,9 @@ class _Run:
         jump = gradient[:count] - gradient[count:]
         along = torch.einsum("mkd,md->mk", jump, normal)
         across = (jump - along[:, :, None] * normal[:, None, :]).flatten(1).norm(dim=1)
-        size: Tensor = along.norm(dim=1)
-        return (size > 4 * self.tolerance.jump) & (across <= 1e-5 * size + 4 * self.tolerance.jump)
+        size = along.norm(dim=1)
+        kink: Tensor = (size > 4 * self.tolerance.jump) & (across <= 1e-5 * size + 4 * self.tolerance.jump)
+        return kink
 
     def _orient(self) -> str:
         """Turn every first-layer neuron so that it is on where its row takes part in gradients."""

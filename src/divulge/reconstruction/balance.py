@@ -38,7 +38,9 @@ def rebalance(model: nn.Module, *, by: By = "auto") -> MLP:
     ruler = None if by == "flow" else _noise_in_rows(network.first())
     measured = None if ruler is None else _by_ruler(network, ruler)
     if by == "noise" and measured is None:
-        raise AttackFailed("The first layer shows no initial noise to measure its units by; re-balance by flow.")
+        raise AttackFailed(
+            "The first layer shows too little initial noise to measure its units by; re-balance by flow."
+        )
     network, constant = (network, 0.0) if measured is None else measured
     incoming = network.first().square().sum(dim=1).clamp_min(1e-300)
     outgoing = network.weights[1].square().sum(dim=0).clamp_min(1e-300)

@@ -187,24 +187,26 @@ def _prior(network: Network, mean: Tensor | None, value_range: tuple[Bound, Boun
 
 
 def infer_mean(samples: Tensor, low: Bound, high: Bound, fitted: Tensor) -> Tensor:
-    """The mean that puts all samples inside [low, high], where the range leaves it open by what pictures are like.
+    """The mean that puts all samples inside [low, high]; where that leaves it open, what pictures are like decides.
 
-    The samples' own spread leaves an interval for each entry. Where it is narrow the values are known, and tell whether
-    most lie at the low end (ink on black), at the high end (ink on white) or between; elsewhere that decides.
+    The spread of the samples leaves an interval for each entry. Where entries vary, many equal smallest values speak
+    for a dark background at the low end, many equal largest ones for a bright one; otherwise the middle is taken.
     """
     if len(samples) < 2:
         return fitted
     low, high = torch.as_tensor(low).to(samples), torch.as_tensor(high).to(samples)
     width = high - low
-    first, last = low - samples.amin(dim=0), high - samples.amax(dim=0)
+    smallest, largest = samples.amin(dim=0), samples.amax(dim=0)
+    first, last = low - smallest, high - largest
     middle = (first + last) / 2
-    narrow = (last - first) < 0.2 * width
-    if bool(narrow.any()):
-        values = ((samples + middle - low) / width)[:, narrow]
-        if float((values < 0.15).double().mean()) > 0.4:
-            return torch.minimum(first, torch.maximum(middle, last))
-        if float((values > 0.85).double().mean()) > 0.4:
-            return torch.maximum(last, torch.minimum(middle, first))
+    varied = (largest - smallest) > 0.3 * width
+    if bool(varied.any()):
+        dark = float(((samples - smallest) < 0.1 * width)[:, varied].double().mean())
+        bright = float(((largest - samples) < 0.1 * width)[:, varied].double().mean())
+        if dark > max(0.3, 1.5 * bright):
+            return torch.where(first < last, first, middle)
+        if bright > max(0.3, 1.5 * dark):
+            return torch.where(first < last, last, middle)
     return middle
 
 

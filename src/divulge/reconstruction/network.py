@@ -118,10 +118,10 @@ def read(model: nn.Module | Network, *, dtype: torch.dtype = torch.float64) -> N
         return model.to(dtype)
     if not isinstance(model, nn.Module):
         raise UnsupportedModel(f"Reconstruction needs the weights of a torch module; got {type(model).__name__}.")
-    network = _from_layers(_layers(model)).to(dtype)
+    network = _from_layers(_layers(model)).to(torch.float64)
     _check_finite(network)
     _check_same(model, network)
-    return network
+    return network.to(dtype)
 
 
 def _layers(model: nn.Module) -> list[nn.Linear | str]:

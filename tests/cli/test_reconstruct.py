@@ -1,0 +1,100 @@
+"""divulge reconstruct on the command line: files, scores, the control, and exit codes as documented."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from typer.testing import CliRunner
+
+from divulge import models
+from divulge.cli import app
+from divulge.reconstruction import margin
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A homogeneous network trained to its margin on six digits, with its mean and its data beside it."""
+    folder = tmp_path_factory.mktemp("target")
+    data = load_digits()
+    order = np.random.default_rng(0).permutation(len(data.data))
+    X, y = data.data[order] / 16, data.target[order] % 2
+    mean = X[:6].mean(axis=0)
+    start = margin.network([64, 80, 1], first_scale=1e-3, balanced=True)
+    trained = margin.to_margin(start, torch.tensor(X[:6] - mean), torch.tensor(y[:6]), extra_epochs=500)
+    models.save(trained.model, folder / "model")
+    np.save(folder / "mean.npy", mean)
+    np.savez(folder / "train.npz", X=X[:6], y=y[:6])
+    models.save(margin.network([64, 80, 1], first_scale=1e-3), folder / "untrained")
+    return folder
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    result = CliRunner().invoke(app, ["reconstruct", *(str(argument) for argument in arguments)])
+    torch.set_num_threads(threads)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_writes_samples_and_says_what_broken_weights_give(target: Path, tmp_path: Path) -> None:
+    told: dict[str, Any] = json.loads(
+        run(target / "model", "--mean", target / "mean.npy", "--out", tmp_path, "--restarts", 3, "--json")
+    )
+    assert told["found"] >= 3
+    assert told["broken_weights"]["found"] <= told["found"]
+    assert told["match"] is None
+    with np.load(tmp_path / "samples.npz") as kept:
+        assert kept["samples"].shape == (told["found"], 64)
+    assert (tmp_path / "samples.png").is_file()
+    text = run(target / "model", "--mean", target / "mean.npy", "--out", tmp_path, "--restarts", 3, "--no-control")
+    assert "agreed on by 3 restarts" in text
+
+
+def test_scores_by_the_data_that_was_recorded_beside_the_model(tmp_path: Path) -> None:
+    trained = CliRunner().invoke(app, [
+        "train", "--data", "digits", "--binary", "--rows", "8", "--centred", "--widths", "64,40,1", "--bias", "first",
+        "--epochs", "3", "--batch-size", "0", "--initial-scale", "0.001", "--out", str(tmp_path / "model"), "--quiet",
+    ])  # fmt: skip
+    assert trained.exit_code == 0, trained.output
+    told = json.loads(run(tmp_path / "model", "--know-mean", "--n", 4, "--restarts", 1, "--no-control",
+                          "--out", tmp_path / "out", "--json"))  # fmt: skip
+    assert told["match"]["training_inputs"] == 8
+    assert told["match"]["control_inputs"] > 100
+    assert (tmp_path / "out" / "margins.png").is_file()
+    assert (tmp_path / "out" / "pairs.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["nowhere"], 2, "no model"),
+        (["{}/untrained"], 3, "give n"),
+        (["{}/model", "--range", "0"], 2, "two numbers"),
+        (["{}/model", "--time", "soon"], 2, "A time"),
+        (["{}/model", "--method", "magic"], 2, "row-space"),
+        (["{}/model", "--mean", "{}/train.npz"], 2, "array of numbers"),
+        (["{}/model", "--know-mean"], 2, "needs the training data"),
+        (["{}/model", "--mean", "{}/mean.npy", "--know-mean"], 2, "not both"),
+        (["{}/model", "--method", "paper"], 2, "give n or samples"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    target: Path, tmp_path: Path, arguments: list[str], code: int, sentence: str
+) -> None:
+    told = run(*(argument.format(target) for argument in arguments), "--out", tmp_path / "out", code=code)
+    assert sentence in told
+    assert "Traceback" not in told
+
+
+def test_a_model_that_is_not_piecewise_linear_is_refused(tmp_path: Path) -> None:
+    models.save(models.MLP([64, 8, 1], activation="tanh"), tmp_path / "model")
+    assert isinstance(models.load(tmp_path / "model")[1], nn.Tanh)
+    assert "Tanh" in run(tmp_path / "model", "--out", tmp_path / "out", code=2)

@@ -1,0 +1,155 @@
+"""From weights to training inputs: found blind, told apart from unseen ones, and refused where nothing is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from divulge import reconstruction
+from divulge.errors import AttackFailed, InvalidInput, WrongShape
+from divulge.reconstruction import Reconstruction, Settings, baselines, margin, subspace
+from divulge.reconstruction.kkt import infer_mean
+from divulge.reconstruction.network import read
+
+from .conftest import Target, odd_digits
+
+
+@pytest.fixture(scope="module")
+def found(target: Target) -> Reconstruction:
+    return reconstruction.from_weights(target.model, mean=target.mean, seed=0)
+
+
+def test_training_inputs_score_above_every_control(target: Target, found: Reconstruction) -> None:
+    match = found.match(target.X, target.unseen)
+    assert match.p_value is not None
+    assert match.p_value < 1e-3
+    assert match.found() >= 4
+    assert found.rank in range(6, 10)
+    nothing = reconstruction.from_weights(baselines.broken(target.model), mean=target.mean, n=found.rank)
+    assert nothing.match(target.X, target.unseen, threshold=match.threshold).found() < match.found()
+
+
+def test_the_result_is_in_order_and_repeatable(target: Target, found: Reconstruction) -> None:
+    assert bool((found.confidence.diff() <= 0).all())
+    assert found.samples.shape == (len(found.labels), 64)
+    assert bool((found.multipliers > 0).all())
+    assert 0 < found.residual < 0.5
+    again = reconstruction.from_weights(target.model, mean=target.mean, seed=0)
+    assert torch.equal(again.samples, found.samples)
+
+
+def test_labels_are_those_of_the_inputs_found(target: Target, found: Reconstruction) -> None:
+    match = found.match(target.X, target.unseen)
+    good = match.pair_correlation > match.threshold
+    sample, truth = match.pairs[good].T
+    assert torch.equal(found.labels[sample], target.y[truth])
+
+
+def test_without_the_mean_inputs_are_still_told_from_unseen_ones(target: Target) -> None:
+    blind = reconstruction.from_weights(target.model, seed=0)
+    assert not blind.mean_known
+    assert blind.mean is not None
+    match = blind.match(target.X, target.unseen)
+    assert match.p_value is not None
+    assert match.p_value < 1e-3
+
+
+def test_the_mean_of_complete_samples_is_exact_where_the_range_is_used() -> None:
+    X, _, _ = odd_digits(60, seed=6)
+    mean = X.mean(dim=0)
+    told = infer_mean(X - mean, 0.0, 1.0, mean * 0)
+    used = X.amin(dim=0) == 0
+    assert torch.allclose(told[used], mean[used])
+
+
+def test_a_run_that_died_goes_on_from_its_batches(target: Target, tmp_path: Path) -> None:
+    quick = Settings(steps=20)
+    first = reconstruction.from_weights(
+        target.model, mean=target.mean, batches=1, restarts=2, settings=quick, checkpoint=tmp_path
+    )
+    more = reconstruction.from_weights(
+        target.model, mean=target.mean, batches=2, restarts=2, settings=quick, checkpoint=tmp_path
+    )
+    whole = reconstruction.from_weights(target.model, mean=target.mean, batches=2, restarts=2, settings=quick)
+    assert first.restarts == 2
+    assert more.everything is not None
+    assert whole.everything is not None
+    assert torch.equal(more.everything, whole.everything)
+
+
+def test_a_time_limit_still_gives_a_result(target: Target) -> None:
+    quick = reconstruction.from_weights(
+        target.model, mean=target.mean, seconds=0.01, restarts=2, settings=Settings(steps=10)
+    )
+    assert quick.restarts == 2
+
+
+def test_several_classes_are_read_too() -> None:
+    X, _, unseen = odd_digits(9, seed=7)
+    mean, y = X.mean(dim=0), torch.arange(9) % 3
+    trained = margin.to_margin(margin.network([64, 128, 3], first_scale=1e-3), X - mean, y, extra_epochs=1000)
+    match = reconstruction.from_weights(trained.model, mean=mean).match(X - mean, unseen - mean)
+    assert match.p_value is not None
+    assert match.p_value < 0.01
+
+
+def test_without_a_first_bias_and_without_a_range(target: Target) -> None:
+    X, y, _ = odd_digits(6, seed=8)
+    start = margin.network([64, 60, 1], first_scale=1e-3, bias="none")
+    trained = margin.to_margin(start, X - X.mean(dim=0), y)
+    found = reconstruction.from_weights(trained.model, value_range=None, settings=Settings(steps=30))
+    assert found.mean is None
+    assert found.everything is not None
+    assert bool(torch.isfinite(found.everything).all())
+
+
+def test_an_untrained_model_has_no_gap_and_is_told_so() -> None:
+    model = margin.network([64, 128, 1], first_scale=1e-3)
+    with pytest.raises(AttackFailed, match="give n"):
+        reconstruction.from_weights(model)
+    found = reconstruction.from_weights(model, n=8, settings=Settings(steps=100))
+    X, _, unseen = odd_digits(8, seed=9)
+    match = found.match(X, unseen)
+    assert match.p_value is None or match.p_value > 1e-3
+
+
+def test_the_spectrum_tells_how_many_inputs_there_are() -> None:
+    generator = torch.Generator().manual_seed(0)
+    noise = 1e-3 * torch.randn(200, 65, generator=generator, dtype=torch.float64)
+    for n in (1, 5, 12):
+        signal = torch.randn(200, n, generator=generator, dtype=torch.float64) @ torch.randn(
+            n, 65, generator=generator, dtype=torch.float64
+        )
+        singular = torch.linalg.svdvals(noise + signal)
+        assert int((singular > subspace.noise_edge(singular, 200, 65)).sum()) == n
+    singular = torch.linalg.svdvals(noise)
+    assert int((singular > subspace.noise_edge(singular, 200, 65)).sum()) == 0
+
+
+def test_row_space_points_have_a_bias_of_one(target: Target) -> None:
+    space = subspace.row_space(read(target.model))
+    a = torch.randn(4, space.basis.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose((space.points(a) @ space.V)[:, -1], torch.ones(4, dtype=torch.float64))
+    assert torch.allclose(space.coordinates_of(space.inputs(space.points(a))), a)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"n": 0}, InvalidInput, "from 1 on"),
+        ({"n": 500}, InvalidInput, "cannot be read"),
+        ({"mean": torch.zeros(3)}, WrongShape, "3 entries"),
+        ({"mean": torch.full((64,), float("nan"))}, InvalidInput, "NaN"),
+        ({"value_range": (1.0, 0.0)}, InvalidInput, "low below high"),
+        ({"restarts": 0}, InvalidInput, "restarts"),
+        ({"seconds": 0}, InvalidInput, "above zero"),
+        ({"method": "magic"}, InvalidInput, "row-space"),
+    ],
+)
+def test_bad_options_get_one_sentence(
+    target: Target, options: dict[str, object], error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        reconstruction.from_weights(target.model, **options)  # type: ignore[arg-type]

@@ -1,0 +1,89 @@
+"""Training to a KKT point reaches losses that plain descent does not, and the diagnosis tells how close it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from divulge.errors import AttackFailed, InvalidInput, WrongShape
+from divulge.models import MLP
+from divulge.reconstruction import margin
+from divulge.reconstruction.network import read
+
+from .conftest import Target, odd_digits
+
+
+def test_reaches_tiny_losses_in_few_epochs_of_any_depth_and_class_count() -> None:
+    X, y, _ = odd_digits(20, seed=1)
+    X = X - X.mean(dim=0)
+    for widths, labels in (([64, 50, 1], y), ([64, 40, 30, 1], 2 * y - 1), ([64, 50, 3], torch.arange(20) % 3)):
+        trained = margin.to_margin(margin.network(widths, seed=1), X, labels, loss=1e-20)
+        assert trained.loss < 1e-20
+        assert trained.epochs < 2000
+        assert margin.diagnose(trained.model, X, labels).accuracy == 1
+
+
+def test_a_loss_normalised_step_is_a_step_of_plain_gradient_descent() -> None:
+    X, y, _ = odd_digits(6, seed=2)
+    model = margin.network([64, 9, 1], first_scale=0.1, seed=0)
+    stepped = margin.to_margin(model, X, y, loss=1e9, extra_epochs=1).model
+    signs = 2.0 * y - 1
+    loss = torch.nn.functional.softplus(-signs * model(X)[:, 0]).sum()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    moves = [(new - old).detach() for new, old in zip(stepped.parameters(), model.parameters(), strict=True)]
+    ratios = torch.cat([(-move / gradient)[gradient.abs() > 1e-6].flatten()
+                        for move, gradient in zip(moves, gradients, strict=True)])  # fmt: skip
+    assert float(ratios.std() / ratios.mean()) < 1e-6
+
+
+def test_the_residual_falls_along_the_way_to_the_kkt_point() -> None:
+    X, y, _ = odd_digits(10, seed=3)
+    X = X - X.mean(dim=0)
+    early = margin.to_margin(margin.network([64, 100, 1], first_scale=1e-3, balanced=True), X, y, loss=0.3)
+    late = margin.to_margin(early.model, X, y, loss=1e-6, extra_epochs=1000)
+    first, second = (margin.diagnose(t.model, X, y) for t in (early, late))
+    assert second.layers[0] < first.layers[0]
+    assert late.margin > early.margin
+    assert "samples hold its weights up" in second.sentence()
+
+
+def test_the_diagnosis_solves_the_stationarity_equation() -> None:
+    X, y, _ = odd_digits(5, seed=4)
+    model = margin.network([64, 30, 1], first_scale=0.1, seed=3)
+    told = margin.diagnose(model, X, y)
+    signs = 2.0 * y - 1
+    rows = []
+    for x, sign in zip(X, signs, strict=True):
+        gradients = torch.autograd.grad(sign * model(x[None]).sum(), list(model.parameters())[:2])
+        rows.append(torch.cat([g.flatten() for g in gradients]))
+    theta = torch.cat([p.detach().flatten() for p in list(model.parameters())[:2]])
+    left = theta - told.multipliers @ torch.stack(rows)
+    assert told.layers[0] == pytest.approx(float(left.norm() / theta.norm()), rel=1e-6)
+
+
+def test_an_untrained_model_is_far_from_a_kkt_point() -> None:
+    X, y, _ = odd_digits(20, seed=5)
+    assert margin.diagnose(MLP([64, 50, 1], bias="first"), X, y).layers[0] > 0.9
+
+
+def test_a_balanced_start_has_equal_norms() -> None:
+    network = read(margin.network([64, 20, 1], balanced=True))
+    assert torch.allclose(network.first().norm(dim=1), network.weights[1][0].abs())
+    with pytest.raises(InvalidInput, match="one hidden layer"):
+        margin.network([64, 20, 20, 1], balanced=True)
+
+
+def test_says_what_is_wrong_with_the_data(target: Target) -> None:
+    with pytest.raises(WrongShape, match="3 columns"):
+        margin.diagnose(target.model, torch.zeros(4, 3), torch.zeros(4))
+    with pytest.raises(WrongShape, match="one label for each"):
+        margin.diagnose(target.model, target.X, target.y[:2])
+    with pytest.raises(InvalidInput, match="-1 and 1"):
+        margin.diagnose(target.model, target.X, target.y + 7)
+
+
+def test_contradicting_labels_are_said_and_the_model_kept() -> None:
+    X = torch.ones(2, 4)
+    with pytest.raises(AttackFailed, match="different labels") as raised:
+        margin.to_margin(margin.network([4, 5, 1], first_scale=0.1), X, torch.tensor([0, 1]), epochs=30)
+    assert raised.value.partial.epochs == 30

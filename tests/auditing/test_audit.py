@@ -198,3 +198,16 @@ def test_guards_are_part_of_the_target() -> None:
     report = divulge.audit(relu_network(), guard="round:2", time=20)
     assert report.target["guards"] == "round:2"
     assert names(report).get("copy-from-values", "failed") != "succeeded"
+
+
+def test_a_smooth_classifier_is_learned_from_its_explanations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("divulge.auditing.learning.QUERIES", (30,))
+    digits = datasets.load("digits")
+    recipe = divulge.Recipe(widths=[64, 16, 10], activation="tanh", epochs=30, batch_size=64, learning_rate=0.3)
+    model = recipe.train(*digits.train)
+    report = divulge.audit(model, digits, access="gradient", unseen=digits.test.X, time=120)
+    learned = next(f for f in report.findings if f.name == "copy-by-learning")
+    agreement = [row[1] for row in learned.tables[0].rows]
+    assert agreement[-1] > 0.8
+    assert learned.ledger.gradient > 0
+    assert learned.severity in ("medium", "high", "none")

@@ -27,7 +27,7 @@ from divulge.oracles.base import check_access
 from divulge.report.document import Report
 
 # a module a question, quick ones first, so that a slow one can only cost its own answer
-_QUESTIONS = ("copying", "listening", "protecting", "remembering", "insiders")
+_QUESTIONS = ("copying", "listening", "protecting", "remembering", "learning", "insiders")
 LEAST_SECONDS = 1.0
 
 

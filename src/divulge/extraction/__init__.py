@@ -8,8 +8,10 @@ from divulge.extraction.from_gradients import from_gradients
 from divulge.extraction.from_values import from_values
 from divulge.extraction.result import Extraction
 from divulge.extraction.softmax import softmax_regression
+from divulge.extraction.worst_case import Approximation, worst_case
 
 __all__ = [
     "Extraction", "LearningCurve", "NeuronMatch", "by_training", "deep_from_gradients", "from_gradients",
     "from_values", "learning_curve", "match_neurons", "softmax_regression",
+    "worst_case",
 ]  # fmt: skip

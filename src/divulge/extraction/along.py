@@ -16,12 +16,15 @@ from divulge.extraction.draft import Draft, Neuron, neuron_between, stack
 from divulge.extraction.lines import Array, Line, Piece, Scan, scan, together
 from divulge.extraction.precision import Precision
 
-FAR = 1e4
-"""How far from the middle a line is searched, in lengths of a typical input."""
 ENOUGH = 1e-11
 """Error that one cell may contribute on typical inputs, as a share of the output's standard deviation."""
 STRAINED = 2.5
 """Pieces of a straight line miss their chords by less than this many standard errors, those of a smooth one by more."""
+COARSE = 1e-12
+"""Noise, as a share of the output's standard deviation, that float64 answers stay below."""
+LONG_SHARE = 0.05
+FAINT = 0.05
+"""A kink of the difference at a known hyperplane is an error of that neuron if it is this much weaker."""
 ROUNDS = 4
 """How often a group of narrow cells is walked around before its cells are measured as they are."""
 
@@ -38,6 +41,12 @@ class Bench:
     """Standard deviation of the function on typical inputs."""
     frame: Array  # [d, d] random orthonormal directions
     rng: np.random.Generator
+    far: float = 1e4
+    """How far from the middle a line is searched, in lengths of a typical input."""
+    grid: int = 16
+    """Samples that every line starts with: what is narrower than the space between them may be missed."""
+    closest: float = 1e-7
+    """Kinks closer than this on a line are left to a detour."""
     draft: Draft | None = None
     centre: Array = field(default_factory=lambda: np.empty(0))
     """A point in a cell where the draft is right, value and gradient."""
@@ -53,9 +62,24 @@ class Bench:
         typical = np.full((1, self.inputs), 1.0)
         return float(self.precision.noise(typical)[0]) / max(self.scale, np.finfo(float).tiny)
 
+    @property
+    def coarse(self) -> bool:
+        """Whether answers are noisier than those of float64 networks."""
+        return self.roughness > COARSE
+
+    @property
+    def share(self) -> float:
+        """How long steps are: longer where noise is what spoils them, though more of them leave their cell."""
+        return LONG_SHARE if self.coarse else SHARE
+
+    @property
+    def patience(self) -> float:
+        """How much worse than the median a cell may be before it is walked around: detours need precise neighbours."""
+        return 40.0 if self.coarse else 4.0
+
     def smallest(self, t: float) -> float:
         """Kinks closer than this on a line are left to a detour."""
-        return max(1e-7, 300.0 * self.roughness) * (1.0 + abs(t))
+        return max(self.closest, 300.0 * self.roughness) * (1.0 + abs(t))
 
     def line(self) -> Line:
         return Line(self.rng.normal(size=self.inputs), self.rng.normal(size=self.inputs))
@@ -72,11 +96,11 @@ def first_line(bench: Bench) -> None:
         [
             scan(
                 line,
-                -FAR,
-                FAR,
+                -bench.far,
+                bench.far,
                 noise=bench.precision.noise,
                 smallest=bench.smallest,
-                start=16,
+                start=bench.grid,
                 rng=bench.rng,
             )
         ],
@@ -115,9 +139,9 @@ def _places(found: Scan) -> tuple[Array, Array]:
 
 def _wide(bench: Bench, line: Line, t: Array, room: Array) -> Array:
     """The cells that are wide enough to be measured well where they are."""
-    step = SHARE * room * float(np.linalg.norm(line.direction))
+    step = bench.share * room * float(np.linalg.norm(line.direction))
     error = bench.precision.noise(line.at(t)) * np.sqrt(bench.inputs) / step
-    wide = error <= max(3e-11 * bench.scale, 4.0 * float(np.median(error)))
+    wide = error <= max(3e-11 * bench.scale, bench.patience * float(np.median(error)))
     wide[0] = wide[-1] = True
     return np.flatnonzero(wide)
 
@@ -125,7 +149,7 @@ def _wide(bench: Bench, line: Line, t: Array, room: Array) -> Array:
 def _good(bench: Bench, wide: Array, cells: Cells, measured: Gradients) -> tuple[Array, Cells, Gradients]:
     """The cells that came out well; hyperplanes beside the line may have forced tiny steps on the others."""
     error = measured.noise * np.sqrt(bench.inputs)
-    good = measured.trusted & (error <= max(5e-11 * bench.scale, 8.0 * float(np.median(error))))
+    good = measured.trusted & (error <= max(5e-11 * bench.scale, 2.0 * bench.patience * float(np.median(error))))
     good[0] = good[-1] = True
     kept = replace(
         cells,
@@ -161,7 +185,7 @@ def _sharpened(bench: Bench, cells: Cells) -> Cells:
     value[outer] = bench.ask(cells.base[outer])
     noise[outer] = bench.precision.noise(cells.base[outer])
     enough = ENOUGH * bench.scale / np.sqrt(bench.inputs)
-    return replace(cells, value=value, noise=noise, enough=enough)
+    return replace(cells, value=value, noise=noise, enough=enough, share=bench.share)
 
 
 def _split(
@@ -228,8 +252,29 @@ def _merged(group: Group, cells: Cells) -> Neuron:
     return neuron_between(np.zeros_like(group.change), group.change, middle, cells.direction)
 
 
-def further_line(bench: Bench) -> int:
-    """Look for neurons in what the draft does not explain, along a new line through its centre; how many were found."""
+def _new(found: Scan, line: Line, draft: Draft) -> Scan:
+    """The scan without the faint kinks at hyperplanes that are known: those say how imprecise the draft is."""
+    along = draft.A @ line.direction
+    with np.errstate(divide="ignore"):
+        known = -(draft.A @ line.origin + draft.b) / along
+    strength = np.abs(along) * np.linalg.norm(draft.W, axis=0)
+    kinks, pieces = [], [found.pieces[0]] if found.pieces else []
+    for kink, piece in zip(found.kinks, found.pieces[1:], strict=True):
+        near = np.abs(known - kink.t) <= 0.02 * (1.0 + abs(kink.t))
+        if np.linalg.norm(kink.jump) <= FAINT * strength[near].max(initial=0.0):
+            if piece.t[-1] - piece.t[0] > pieces[-1].t[-1] - pieces[-1].t[0]:
+                pieces[-1] = piece
+        else:
+            kinks.append(kink)
+            pieces.append(piece)
+    return replace(found, pieces=tuple(pieces), kinks=tuple(kinks))
+
+
+def further_line(bench: Bench, most: int | None = None) -> int:
+    """Look for neurons in what the draft does not explain, along a new line through its centre; how many were found.
+
+    More than ``most`` are not taken in; -1 says that the line bends everywhere.
+    """
     draft = bench.draft
     assert draft is not None
     line = Line(bench.centre, bench.rng.normal(size=bench.inputs))
@@ -243,20 +288,21 @@ def further_line(bench: Bench) -> int:
         [
             scan(
                 line,
-                -FAR,
-                FAR,
+                -bench.far,
+                bench.far,
                 noise=noise,
                 smallest=bench.smallest,
                 known=draft,
-                start=16,
-                limit=2_000 + 20 * draft.width,
+                start=bench.grid,
+                limit=2_000 + 2 * bench.grid + 20 * draft.width,
                 rng=bench.rng,
             )
         ],
     )
     if not found.complete:
         return -1
-    if not found.kinks or len(found.kinks) > max(8, draft.width // 2):
+    found = _new(found, line, draft)
+    if not found.kinks or (most is not None and len(found.kinks) > most):
         return len(found.kinks)
     t, room = _places(found)
     home = int(np.searchsorted([kink.t for kink in found.kinks], 0.0))

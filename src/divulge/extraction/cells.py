@@ -42,6 +42,8 @@ class Cells:
     """Standard error of the gradient of what is subtracted as known."""
     enough: float = 0.0
     """Standard error of a derivative that need not be beaten: steps are as short as that allows."""
+    share: float = SHARE
+    """First step, as a share of the room."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Measurement:
 
     def _first_steps(self) -> Array:
         """As long as the room allows, or as short as the precision allows: a short step seldom leaves its cell."""
-        longest = SHARE * self.cells.room
+        longest = self.cells.share * self.cells.room
         if not self.cells.enough:
             return longest
         return np.clip(self.sigma / self.cells.enough, 0.1 * longest, longest)

@@ -1,7 +1,7 @@
 """A one-hidden-layer ReLU network from its values alone, to the last bits of the oracle's precision.
 
 Milli 2019, Algorithm 1-MQ, estimates every gradient that Algorithm 1 asks for by d values, about 40 d values for each
-neuron in all. The default here asks close to one value for each unknown parameter:
+neuron in all (``paper_values``). The default here asks close to one value for each unknown parameter:
 
 1. all kinks on one random line from scalar samples (``lines``);
 2. one gradient in every cell between them (``cells``): neighbouring cells differ by exactly one neuron, weight and bias
@@ -18,13 +18,14 @@ Values of several outputs share their kinks, and one row answers for all of them
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from divulge import progress
 from divulge.errors import DivulgeError, InvalidInput
+from divulge.extraction import paper_values
 from divulge.extraction.along import Bench, first_line, further_line
 from divulge.extraction.cells import random_frame
 from divulge.extraction.draft import Draft
@@ -38,8 +39,6 @@ EXACT = 1e-8
 """A copy whose worst error on fresh points is at most this share of the output's standard deviation is exact."""
 TYPICAL, FARTHER = 24, 8
 """Fresh points of one round of verification: typical inputs, and inputs ten times as far out."""
-COARSE = 1e-12
-"""Noise, as a share of the output's standard deviation, that float64 answers stay below."""
 REPAIRS = 6
 LARGEST_POLISH = 5_000
 """Most parameters that are fitted at once."""
@@ -47,13 +46,26 @@ PRUNED = 8
 """Most neurons that a polished copy is tried without."""
 
 
-def from_values(oracle: Oracle, *, seed: int = 0, width: int | None = None, span: Any = None) -> Extraction:
+def from_values(
+    oracle: Oracle,
+    *,
+    seed: int = 0,
+    width: int | None = None,
+    method: Literal["default", "paper"] = "default",
+    span: Any = "auto",
+    delta: float = 0.1,
+) -> Extraction:
     """Rebuild the one-hidden-layer ReLU network behind ``oracle`` from its values.
 
-    ``width`` is not needed; where it is given it bounds the search and a different outcome is noted. ``span`` is a
-    result of ``divulge.span`` (or rows [k, d] that span the inputs the model listens to): the attack then works in k
-    dimensions.
+    ``width`` is needed by ``method="paper"`` only, which fails with probability ``delta`` at most; by default a width
+    that turns out different is noted. ``span`` is a result of ``divulge.span`` (or rows [k, d] that span the inputs the
+    model listens to): the attack then works in k dimensions. With "auto" a first layer of low rank is noticed on the
+    way, and costs less without being told.
     """
+    if method not in ("default", "paper"):
+        raise InvalidInput(f'method is "default" or "paper", not {method!r}.')
+    if method == "paper":
+        return paper_values.learn_model(oracle, seed=seed, width=width, delta=delta)
     if width is not None and width < 0:
         raise InvalidInput(f"A hidden layer of width {width} makes no sense; give zero or more, or leave it out.")
     return _Attack(oracle, seed=seed, width=width, basis=_basis(span, oracle.input_dim)).run()
@@ -61,8 +73,10 @@ def from_values(oracle: Oracle, *, seed: int = 0, width: int | None = None, span
 
 def _basis(span: Any, inputs: int) -> Array | None:
     """Orthonormal rows [k, d] of a span, or None for the whole input space."""
-    if span is None:
+    if span is None or (isinstance(span, str) and span == "auto"):
         return None
+    if isinstance(span, str):
+        raise InvalidInput(f'span is "auto", None, a result of divulge.span or a matrix of rows, not {span!r}.')
     rows = np.asarray(torch.as_tensor(getattr(span, "basis", span)).detach().cpu().to(torch.float64))
     if rows.ndim != 2 or rows.shape[1] != inputs or not len(rows) or not np.isfinite(rows).all():
         raise InvalidInput(f"A span is a matrix of rows with {inputs} columns each, or a result of divulge.span.")
@@ -129,10 +143,13 @@ class _Attack:
         """Verify; polish where precision is lacking, search further lines where neurons are; verify again."""
         for _ in range(REPAIRS):
             error = self._error(bench.draft)
-            if error <= EXACT * self.scale or (error <= 3.0 * self._explained(bench) and self._polished(bench)):
+            if error <= EXACT * self.scale:
                 break
-            found = further_line(bench)
-            if found < 0 or found > max(8, self._draft.width // 2):
+            if bench.coarse and self._polished(bench):
+                break
+            most = max(8, self._draft.width // 2)
+            found = further_line(bench, most)
+            if found < 0 or found > most:
                 reason = (
                     "The hyperplanes found along one line do not explain another: the model has more than one hidden "
                     "layer, or is not a ReLU network."
@@ -140,7 +157,7 @@ class _Attack:
                 return self._result(exact=False, reason=reason)
             if found:
                 self._fresh_points()
-            elif self._polished(bench):
+            elif not bench.coarse and self._polished(bench):
                 break
         return self._conclude(bench)
 
@@ -189,7 +206,7 @@ class _Attack:
             )
         else:
             reason = f"The copy is off by {error / self.scale:.1e} of the output's standard deviation on fresh points."
-            if bench.roughness > COARSE:
+            if bench.coarse:
                 reason += f" Answers are good to {bench.roughness:.1e} of it at best: {bench.precision.describe()}."
         return self._result(exact=False, reason=reason)
 

@@ -239,7 +239,7 @@ def scan(
         samples.add(wanted, values)
         for before, after, kink in predicted:
             _prove(samples, before, after, kink)
-        if len(samples.t) > max(limit, 40 * len(samples.closed)):
+        if len(samples.t) > max(limit, 4 * start, 40 * len(samples.closed)):
             return _result(samples, complete=False)
         wanted, predicted = _next(samples, smallest, rng)
     return _result(samples, complete=True)

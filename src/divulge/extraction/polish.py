@@ -15,7 +15,7 @@ from scipy.linalg import cho_factor, cho_solve
 from divulge.extraction.draft import Draft
 from divulge.extraction.lines import Array
 
-STEPS = 30
+STEPS = 15
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def polish(draft: Draft, rows: Array, values: Array, *, steps: int = STEPS) -> P
         diagonal = np.diag(normal).copy()
         diagonal[diagonal == 0.0] = 1.0
         improved = False
-        for _ in range(8):
+        for _ in range(4):
             try:
                 factor = cho_factor(normal + np.diag(damping * diagonal), check_finite=False)
             except np.linalg.LinAlgError:
@@ -66,7 +66,7 @@ def polish(draft: Draft, rows: Array, values: Array, *, steps: int = STEPS) -> P
         draft, residual, cost = candidate, left, new
         damping = max(damping / 30.0, 1e-15)
         taken += 1
-        if gain < 1e-3:
+        if gain < 0.02:
             break
     return Polished(draft, float(np.sqrt(before)), float(np.sqrt(cost)), taken)
 

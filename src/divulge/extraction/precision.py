@@ -48,6 +48,8 @@ class Precision:
 
 
 POINTS = 6
+AWAY = 10.0
+"""One segment lies this much farther out, where other neurons are on."""
 SMALLEST = 1e-140
 """Noise is never zero, so that it can be divided by: a constant function has none."""
 
@@ -59,16 +61,17 @@ def measure(oracle: Oracle, rng: np.random.Generator, seen: Array) -> Precision:
     offsets = np.linspace(-0.5, 0.5, POINTS)
     lengths = (2e3 * eps, 2e3 * eps, eps**0.25, eps**0.25)
     segments = []
-    for length in lengths:
+    for length, away in zip(lengths, (1.0, AWAY, 1.0, 1.0), strict=True):
         base, direction = rng.normal(size=d), rng.normal(size=d)
-        segments.append(base + length * offsets[:, None] * direction)
+        segments.append(away * (base + length * offsets[:, None] * direction))
     rows = np.concatenate([*segments, segments[0][:1]])
     rows = torch.from_numpy(rows).to(oracle.dtype).to(torch.float64).numpy()
     values = oracle.value(torch.from_numpy(rows)).to(torch.float64).cpu().numpy()
-    largest = float(max(np.abs(values).max(), np.abs(seen).max()))
-    deterministic = bool(np.abs(values[0] - values[-1]).max() <= 1e3 * eps * largest)  # batches are summed in any order
+    inner = np.delete(values, slice(POINTS, 2 * POINTS), axis=0)  # without the segment farther out
+    largest = float(max(np.abs(inner).max(), np.abs(seen).max()))
+    deterministic = bool(np.abs(values[0] - values[-1]).max() <= eps**0.75 * largest)  # batches are summed in any order
     blocks = values[:-1].reshape(len(lengths), POINTS, -1)
-    tiny = [_bend(block, offsets, 1) for block in blocks[:2]]
+    tiny = [_bend(blocks[0], offsets, 1), _bend(blocks[1], offsets, 1) / AWAY]  # rounding grows with the row
     step = quantum(np.concatenate([values, seen]))
     floor = max(largest * eps, 0.3 * step)
     sigma = max(float(np.sqrt(np.mean(np.square(tiny)))), np.finfo(float).tiny)

@@ -11,7 +11,16 @@ from divulge.extraction.softmax import softmax_regression
 from divulge.extraction.worst_case import Approximation, worst_case
 
 __all__ = [
-    "Extraction", "LearningCurve", "NeuronMatch", "by_training", "deep_from_gradients", "from_gradients",
-    "from_values", "learning_curve", "match_neurons", "softmax_regression",
+    "Approximation",
+    "Extraction",
+    "LearningCurve",
+    "NeuronMatch",
+    "by_training",
+    "deep_from_gradients",
+    "from_gradients",
+    "from_values",
+    "learning_curve",
+    "match_neurons",
+    "softmax_regression",
     "worst_case",
-]  # fmt: skip
+]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from divulge.informed.checks import NotReproduced
 from divulge.informed.direct import direct
 from divulge.informed.glm import glm
 from divulge.informed.linear_models import LinearModel
+from divulge.informed.membership import Curve, Membership, membership, membership_scores, roc
+from divulge.informed.reconstructor import Reconstructor, reconstructor
 from divulge.informed.record import Candidate, Record
 from divulge.informed.shadows import Shadows, shadows
+from divulge.informed.yardsticks import Score, Yardsticks, picture, score, yardsticks
 
-__all__ = ["Candidate", "LinearModel", "Record", "Shadows", "direct", "glm", "shadows"]
+__all__ = [
+    "Candidate", "Curve", "LinearModel", "Membership", "NotReproduced", "Reconstructor", "Record", "Score", "Shadows",
+    "Yardsticks", "direct", "glm", "membership", "membership_scores", "picture", "reconstructor", "roc", "score",
+    "shadows", "yardsticks",
+]  # fmt: skip

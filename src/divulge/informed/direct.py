@@ -189,7 +189,7 @@ def _decide(
     if likeness.shape[1] < 2:
         return places, cost
     close = torch.nonzero(best.values[:, 0] - best.values[:, 1] < _CLOSE)[:, 0]
-    for part in torch.split(close, _group(setting)):
+    for part in torch.split(close, _group(setting)) if len(close) else ():
         misfits = []
         for rank in range(2):
             label = best.indices[part, rank]

@@ -1,0 +1,84 @@
+"""The ridge reconstructor: the inverse of training as a linear map, one for each class, in seconds.
+
+What makes it work is the input: u = (theta - theta_-) / |theta - theta_-|, the *direction* in which the unknown row
+moved the weights. Their lengths differ by two orders of magnitude between easy and hard rows and say nothing about the
+picture. There are far more weights than shadow models, so the regression is solved in its dual form, and the penalty of
+each class is chosen by the leave-one-out error, which that form gives for free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from divulge.progress import report
+
+_PENALTIES = 10.0 ** torch.arange(-7, 1, dtype=torch.float64)
+_LABEL_PENALTY = 1e-3
+
+
+@dataclass(frozen=True)
+class RidgeMap:
+    """Features [P] to rows [d]: a kernel ridge regression for each class, and one for the label."""
+
+    features: Tensor
+    classes: list[int | float]
+    members: list[Tensor]
+    dual: list[Tensor]
+    means: list[Tensor]
+    label_dual: Tensor
+    loo: dict[int | float, float]
+    """The leave-one-out mean squared error of each class."""
+
+    def label(self, features: Tensor) -> Tensor:
+        """The place of the label of each row of features."""
+        return ((features @ self.features.T) @ self.label_dual).argmax(dim=1)
+
+    def rows(self, features: Tensor, places: Tensor) -> Tensor:
+        """The reconstruction [n, d] of each row of features, as a member of the class at its place."""
+        found = features.new_empty(len(features), self.dual[0].shape[1])
+        for place in set(places.tolist()):
+            chosen = places == place
+            kernel = features[chosen] @ self.features[self.members[place]].T
+            found[chosen] = (kernel @ self.dual[place] + self.means[place]).to(found)
+        return found
+
+
+def fit(features: Tensor, X: Tensor, y: Tensor) -> RidgeMap:
+    """Learn the maps from normalised features [N, P] of shadow models and the rows [N, d] that made them differ."""
+    classes = sorted(set(y.tolist()))
+    rows = X.flatten(1).to(torch.float64)
+    members, duals, means = [], [], []
+    loo = {}
+    for turn, label in enumerate(classes):
+        report("fitting the reconstructor", turn, len(classes) + 1)
+        chosen = torch.nonzero(y == label)[:, 0]
+        dual, mean, error = _one_class(features[chosen].to(torch.float64), rows[chosen])
+        members.append(chosen)
+        duals.append(dual.to(features.dtype))
+        means.append(mean.to(features.dtype))
+        loo[label] = error
+    onehot = torch.stack([(y == label) for label in classes], dim=1).to(features.dtype)
+    kernel = features @ features.T
+    kernel.diagonal().add_(_LABEL_PENALTY * float(kernel.diagonal().mean()))
+    label_dual = torch.cholesky_solve(onehot, torch.linalg.cholesky(kernel))
+    return RidgeMap(features, classes, members, duals, means, label_dual, loo)
+
+
+def _one_class(features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Dual weights, the mean row, and the leave-one-out error at the best penalty."""
+    mean = rows.mean(dim=0)
+    values, vectors = torch.linalg.eigh(features @ features.T)
+    turned = vectors.T @ (rows - mean)
+    squares = vectors.square()
+    best: tuple[float, Tensor] | None = None
+    for penalty in _PENALTIES * max(float(values[-1]), 1e-300):
+        inverse = 1 / (values.clamp(min=0) + penalty)
+        dual = vectors @ (inverse[:, None] * turned)
+        error = float((dual / (squares @ inverse)[:, None]).square().mean())
+        if best is None or error < best[0]:
+            best = (error, dual)
+    assert best is not None
+    return best[1], mean, best[0]

@@ -1,0 +1,112 @@
+"""Inverting training gives back the unknown row, and says so when it cannot."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+import divulge
+from divulge import Recipe
+from divulge.errors import AttackFailed, InvalidInput, NonFiniteInput, WrongShape
+from divulge.informed import NotReproduced
+
+DIGITS, DIGIT = load_digits(return_X_y=True)
+X = torch.tensor(DIGITS / 16, dtype=torch.float32)
+y = torch.tensor(DIGIT)
+KNOWN = slice(0, 120)
+RECIPE = Recipe(widths=[64, 8, 10], activation="elu", learning_rate=0.2, momentum=0.9, epochs=60, seed=3)
+
+
+def released(recipe, rows):
+    return [
+        recipe.train(torch.cat([X[KNOWN], X[row : row + 1]]), torch.cat([y[KNOWN], y[row : row + 1]])) for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"activation": "tanh"}, {"batch_size": 40, "epochs": 20}, {"widths": [64, 8, 8, 10]}]
+)
+def test_the_unknown_rows_come_back(options):
+    recipe = Recipe(**{**RECIPE.as_dict(), "architecture": None, **options})
+    rows = range(300, 306)
+    records = divulge.informed.direct(recipe, released(recipe, rows), X[KNOWN], y[KNOWN], labels=y[300:306])
+    errors = torch.tensor([record.error(X[row]) for record, row in zip(records, rows, strict=True)])
+    assert errors.median() <= 1e-5
+    trusted = [record.error(X[row]) for record, row in zip(records, rows, strict=True) if record.trusted]
+    assert len(trusted) >= 4
+    assert max(trusted) <= 0.02
+    assert all(record.training_runs <= 115 for record in records)
+
+
+def test_labels_are_found():
+    rows = range(310, 320)
+    records = divulge.informed.direct(RECIPE, released(RECIPE, rows), X[KNOWN], y[KNOWN], runs=30)
+    assert sum(record.y == int(y[row]) for record, row in zip(records, rows, strict=True)) >= 8
+
+
+def test_one_model_gives_one_record_and_a_start_can_be_given():
+    model = released(RECIPE, [330])[0]
+    record = divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN], labels=[int(y[330])], start=X[330:331], runs=6)
+    assert record.error(X[330]) <= 1e-8
+    noisy = divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN], labels=[int(y[330])], start="noise", runs=90)
+    again = divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN], labels=[int(y[330])], start=record, runs=6)
+    assert again.error(X[330]) <= 1e-8
+    assert noisy.facts["misfit"] < 0.5
+
+
+def test_noise_on_the_weights_calls_for_the_prior():
+    model = released(RECIPE, [340])[0]
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    noisy = weights + 3e-3 * torch.randn(weights.shape, generator=generator)
+    label = [int(y[340])]
+    with_prior = divulge.informed.direct(RECIPE, noisy, X[KNOWN], y[KNOWN], labels=label, noise=3e-3, runs=40)
+    without = divulge.informed.direct(RECIPE, noisy, X[KNOWN], y[KNOWN], labels=label, runs=40)
+    assert with_prior.error(X[340]) < without.error(X[340])
+    with pytest.raises(InvalidInput, match="positive standard deviation"):
+        divulge.informed.direct(RECIPE, noisy, X[KNOWN], y[KNOWN], labels=label, noise=0.0)
+
+
+class TestBadInput:
+    def test_another_seed_is_noticed(self):
+        other = released(Recipe(**{**RECIPE.as_dict(), "seed": 4}), [300])[0]
+        with pytest.raises(NotReproduced, match="initial weights"):
+            divulge.informed.direct(RECIPE, other, X[KNOWN], y[KNOWN])
+
+    def test_a_known_set_that_holds_the_target(self):
+        with pytest.raises(AttackFailed, match="already contains the target"):
+            divulge.informed.direct(RECIPE, RECIPE.train(X[KNOWN], y[KNOWN]), X[KNOWN], y[KNOWN])
+
+    def test_copies_are_noted(self):
+        rows = torch.cat([X[KNOWN], X[5:6]])
+        labels = torch.cat([y[KNOWN], y[5:6]])
+        model = RECIPE.train(torch.cat([rows, X[300:301]]), torch.cat([labels, y[300:301]]))
+        record = divulge.informed.direct(RECIPE, model, rows, labels, runs=8)
+        assert any("copies of others" in note for note in record.notes)
+
+    def test_sentences(self):
+        model = released(RECIPE, [300])[0]
+        known = X[KNOWN], y[KNOWN]
+        with pytest.raises(WrongShape, match="another architecture"):
+            divulge.informed.direct(RECIPE, torch.zeros(7), *known)
+        weights = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+        with pytest.raises(NonFiniteInput):
+            divulge.informed.direct(RECIPE, weights * float("nan"), *known)
+        with pytest.raises(InvalidInput, match="no released model"):
+            divulge.informed.direct(RECIPE, [], *known)
+        with pytest.raises(InvalidInput, match="Labels go from 0 to 9"):
+            divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN] + 1)
+        with pytest.raises(InvalidInput, match="No known row has the label"):
+            divulge.informed.direct(RECIPE, model, *known, labels=[12])
+        with pytest.raises(WrongShape, match="1 released models but 2 labels"):
+            divulge.informed.direct(RECIPE, model, *known, labels=[1, 2])
+        with pytest.raises(InvalidInput, match="start is"):
+            divulge.informed.direct(RECIPE, model, *known, labels=[1], start="zeros")
+        with pytest.raises(WrongShape, match="rows to start from"):
+            divulge.informed.direct(RECIPE, model, *known, labels=[1], start=X[:2])
+        with pytest.raises(WrongShape, match="64 features"):
+            divulge.informed.direct(RECIPE, model, X[KNOWN, :60], y[KNOWN])
+        square = Recipe(widths=[64, 4, 1], loss="square", epochs=2)
+        with pytest.raises(InvalidInput, match="closed form"):
+            divulge.informed.direct(square, square.initial_model(), X[KNOWN], y[KNOWN].float())

@@ -1,0 +1,116 @@
+"""Reconstructors learned from shadow models beat what the adversary held anyway, and the yardsticks say by how much."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+import divulge
+from divulge import Recipe
+from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
+from divulge.informed import NotReproduced
+
+DIGITS, DIGIT = load_digits(return_X_y=True)
+X = torch.tensor(DIGITS / 16, dtype=torch.float32)
+y = torch.tensor(DIGIT)
+RECIPE = Recipe(widths=[64, 8, 10], activation="elu", learning_rate=0.2, momentum=0.9, epochs=40, seed=3)
+KNOWN, SHADOW, TARGET = slice(0, 100), slice(100, 1500), range(1500, 1530)
+
+
+@pytest.fixture(scope="module")
+def models():
+    return divulge.informed.shadows(RECIPE, X[KNOWN], y[KNOWN], X[SHADOW], y[SHADOW])
+
+
+@pytest.fixture(scope="module")
+def released():
+    return [
+        RECIPE.train(torch.cat([X[KNOWN], X[row : row + 1]]), torch.cat([y[KNOWN], y[row : row + 1]])) for row in TARGET
+    ]
+
+
+def attack(models, **options):
+    return divulge.informed.reconstructor(RECIPE, X[KNOWN], y[KNOWN], X[SHADOW], y[SHADOW], models=models, **options)
+
+
+def scored(found, released, **options):
+    records = [found(model) for model in released]
+    held = torch.cat([X[KNOWN], X[SHADOW]]), torch.cat([y[KNOWN], y[SHADOW]])
+    return records, divulge.informed.score(records, X[list(TARGET)], y[list(TARGET)], *held, **options)
+
+
+def test_ridge_rebuilds_what_no_held_row_shows(models, released):
+    found = attack(models)
+    records, score = scored(found, released, shape=(1, 8, 8), classifier=released[0])
+    assert score.mse.median() < 0.5 * score.yardsticks.nearest.median()
+    assert score.label_accuracy >= 0.9
+    assert score.beats_nearest >= 0.8
+    assert score.ssim is not None
+    assert score.ssim.median() > 0.8
+    assert score.kl is not None
+    assert records[0].training_runs == 1400
+    assert 0.2 < sum(r.predicted_error for r in records) / float(score.mse.sum()) < 5
+    assert set(score.as_dict()) >= {"mean_mse", "mean_ssim", "mean_kl", "nearest", "class_mean", "percentiles"}
+
+
+def test_more_shadow_models_help(models, released):
+    few, many = (scored(attack(models.subset(n)), released)[1].mse.mean() for n in (300, 1400))
+    assert many < few
+
+
+def test_one_layer_and_black_box_access(models, released):
+    _, layer = scored(attack(models, layers=[1]), released)
+    _, logits = scored(attack(models, access="logits", probes=100), released)
+    assert layer.mse.mean() < layer.yardsticks.class_mean.mean()
+    assert logits.mse.mean() < logits.yardsticks.class_mean.mean()
+    black = attack(models, access="logits", probes=X[:50])
+    oracle = divulge.oracle(released[0], access="value", budget=50)
+    assert black(oracle).error(X[1500]) == pytest.approx(black(released[0]).error(X[1500]), abs=1e-6)
+    assert oracle.ledger.value == 50
+    assert black(lambda rows: released[0](rows)).y == black(oracle.__class__ and released[0]).y
+
+
+def test_the_papers_network(models, released):
+    found = attack(models, method="network", epochs=15)
+    _, score = scored(found, released)
+    assert score.mse.mean() < score.yardsticks.class_mean.mean()
+    tuned = attack(models.subset(200), method="network", epochs=2, tune=found)
+    scratch = attack(models.subset(200), method="network", epochs=2)
+    assert scored(tuned, released)[1].mse.mean() < scored(scratch, released)[1].mse.mean()
+
+
+def test_a_picture_of_it(models, released, tmp_path):
+    records, score = scored(attack(models), released[:3] + released[3:])
+    held = torch.cat([X[KNOWN], X[SHADOW]])
+    path = divulge.informed.picture(
+        records, X[list(TARGET)], held, score.yardsticks.neighbour, tmp_path / "a" / "p.png", shape=(1, 8, 8)
+    )
+    assert path.stat().st_size > 1000
+
+
+def test_bad_input(models, released):
+    found = attack(models)
+    other = Recipe(**{**RECIPE.as_dict(), "seed": 4}).train(X[KNOWN], y[KNOWN])
+    with pytest.raises(NotReproduced, match="in a like direction"):
+        found(other)
+    with pytest.raises(WrongShape, match="another architecture"):
+        found(torch.zeros(9))
+    with pytest.raises(NonFiniteInput):
+        found(torch.full((602,), float("nan")) if len(models.reference) == 602 else models.reference * float("nan"))
+    with pytest.raises(InvalidInput, match="method is"):
+        attack(models, method="forest")
+    with pytest.raises(InvalidInput, match="layers are numbers"):
+        attack(models, layers=[5])
+    with pytest.raises(InvalidInput, match="at least two"):
+        attack(models.subset(1))
+    with pytest.raises(InvalidInput, match="positive number"):
+        attack(models, access="logits", probes=0)
+    with pytest.raises(WrongShape, match="Probe rows"):
+        attack(models, access="logits", probes=X[:5, :9])
+    with pytest.raises(InvalidInput, match="Black-box"):
+        attack(models, access="logits", probes=5)(3)
+    with pytest.raises(InvalidInput, match="reconstructions"):
+        divulge.informed.score([], X[:2], y[:2], X, y)
+    with pytest.raises(WrongShape, match="compared"):
+        divulge.informed.yardsticks(X[:2], y[:2], X[:, :3], y)

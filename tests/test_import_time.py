@@ -7,29 +7,10 @@ import sys
 
 import pytest
 
-HEAVY = set(
-    [
-        "torch",
-        "numpy",
-        "scipy",
-        "sklearn",
-        "skimage",
-        "matplotlib",
-        "pandas",
-        "onnx",
-        "onnxruntime",
-        "opacus",
-        "dp_accounting",
-        "dask",
-        "distributed",
-        "optuna",
-        "httpx",
-        "starlette",
-        "uvicorn",
-        "captum",
-        "jinja2",
-    ]
-)
+HEAVY = {
+    *("torch", "numpy", "scipy", "sklearn", "skimage", "matplotlib", "pandas", "onnx", "onnxruntime", "opacus"),
+    *("dp_accounting", "dask", "distributed", "optuna", "httpx", "starlette", "uvicorn", "captum", "jinja2"),
+}
 
 
 @pytest.mark.parametrize("statement", ["import divulge", "import divulge.cli"])

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,13 +162,12 @@ def http() -> list[dict[str, Any]]:
     return told
 
 
-def main() -> None:
+def main(chosen: Sequence[str] = ()) -> None:
     parts = {part.__name__: part for part in (gradients, methods, labels, printed, http)}
-    chosen = sys.argv[1:] or list(parts)
     path = Path("results") / "span.json"
     path.parent.mkdir(exist_ok=True)
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    for name in chosen:
+    for name in chosen or parts:
         results[name] = parts[name]()
         print(f"\n{name}: {parts[name].__doc__}")
         for row in results[name]:
@@ -181,4 +180,4 @@ def _short(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

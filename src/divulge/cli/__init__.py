@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from divulge.cli import audit, bound, compare, data, extract, reconstruct, reproduce, serve, span, train
+from divulge.cli import audit, bound, compare, data, extract, informed, reconstruct, reproduce, serve, span, train
 
 app = typer.Typer(
     name="divulge",
@@ -35,6 +35,7 @@ app.command("compare")(compare.command)
 app.command("data")(data.command)
 app.command("extract")(extract.command)
 app.command("reconstruct")(reconstruct.command)
+app.command("informed")(informed.command)
 app.command("reproduce")(reproduce.command)
 app.command("serve")(serve.command)
 app.add_typer(span.app, name="span")

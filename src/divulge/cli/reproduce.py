@@ -13,9 +13,6 @@ from divulge.errors import InvalidInput
 EXPERIMENTS = {
     "milli": "Milli et al. 2019: figures 2, 3 and 4",
     "span": "Jayaram et al. 2020: figures 1, 2 and 3",
-    "haim": "Haim et al. 2022: the circle, MNIST and CIFAR-10",
-    "balle": "Balle et al. 2022: Table II and figures",
-    "balle_dp": "Balle et al. 2022: differential privacy against reconstruction",
     "chain": "from a prediction endpoint to training pictures",
 }
 

@@ -59,6 +59,26 @@ class Draft:
             q=self.q + half * self.b[index],
         )
 
+    def closest_merged(self) -> Draft:
+        """The two neurons whose hyperplanes differ least as one, on the hyperplane of the stronger."""
+        if self.width < 2:
+            return self
+        planes = np.column_stack([self.A, self.b])
+        planes /= np.linalg.norm(planes, axis=1, keepdims=True)
+        cosine = planes @ planes.T
+        np.fill_diagonal(cosine, 0.0)
+        i, j = np.unravel_index(int(np.argmax(np.abs(cosine))), cosine.shape)
+        strength = np.linalg.norm(self.W, axis=0)
+        kept, gone = (i, j) if strength[i] >= strength[j] else (j, i)
+        W = self.W.copy()
+        W[:, kept] += W[:, gone]
+        rest = np.arange(self.width) != gone
+        P, q = self.P, self.q
+        if cosine[i, j] < 0:  # relu(-z) = relu(z) - z
+            P = P + np.outer(self.W[:, gone], self.A[gone])
+            q = q + self.W[:, gone] * self.b[gone]
+        return Draft(self.A[rest], self.b[rest], W[:, rest], P, q)
+
     def gradient(self, point: Array) -> Array:
         on = self.A @ point + self.b > 0
         return self.W[:, on] @ self.A[on] + self.P

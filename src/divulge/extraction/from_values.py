@@ -186,13 +186,16 @@ class _Attack:
         return True
 
     def _pruned(self, draft: Draft, noise: float) -> Draft:
-        """Without the neurons that the fit does not need, the weakest tried first."""
+        """Without the neurons that the fit does not need: the weakest, or one of two that all but share a hyperplane."""
         for _ in range(min(PRUNED, draft.width)):
             weakest = int(np.argmin(np.linalg.norm(draft.W, axis=0)))
-            fewer = polish(draft.without(weakest), self.fitted, self.fitted_values, steps=6)
-            if fewer.after > noise:
+            for fewer in (draft.without(weakest), draft.closest_merged()):
+                fitted = polish(fewer, self.fitted, self.fitted_values, steps=6)
+                if fitted.after <= noise:
+                    draft = fitted.draft
+                    break
+            else:
                 break
-            draft = fewer.draft
         return draft
 
     def _conclude(self, bench: Bench) -> Extraction:

@@ -208,7 +208,7 @@ class _Run:
     def _result(self, rows: Array, truth: Array, reason: str) -> Approximation:
         gap = ((self.draft(rows) - truth) ** 2).sum(axis=1) if len(rows) else np.array([np.inf])
         mean = float(gap.mean())
-        half = 1.96 * float(gap.std()) / np.sqrt(len(gap)) if np.isfinite(mean) else np.inf
+        half = float(1.96 * gap.std() / np.sqrt(len(gap))) if np.isfinite(mean) else float("inf")
         scale = max(float(truth.std(axis=0).max()), 1e-300) if len(rows) else 1.0
         worst = float(np.abs(self.draft(rows) - truth).max()) if len(rows) else np.inf
         exact = worst <= EXACT * scale

@@ -60,7 +60,8 @@ def direct(
     ``labels`` are the unknown rows' labels where they are known. ``start`` is "mean" (of the known rows of that
     label), "noise", or rows to start from, such as a reconstructor's. ``runs`` is the budget in training runs a
     record. ``noise`` is the standard deviation of noise on the released weights: the search then looks for the most
-    probable row under a Gaussian prior from the known ones. ``position`` is where the row stood in the training set
+    probable row under a Gaussian prior from the known ones (where bounds are known, the search without it was closer in
+    every case measured). ``position`` is where the row stood in the training set
     (mini-batches only), ``initial`` the model that training started from where it was not the recipe's.
     """
     started = time.perf_counter()

@@ -28,6 +28,7 @@ from divulge.training import Recipe, evaluate
 THIN = ((6,), (6, 3), (6, 5, 4, 3), (3, 3), (2, 2))
 REALISTIC = ((40,), (40, 30), (40, 30, 20), (40, 30, 20, 10))
 PAPER = 1e-5
+DIGITS = {False: (1000, 50), True: (1000, 1000)}  # obfuscated, and by linear programme, by whether full
 FLOAT64 = 32 * torch.finfo(torch.float64).eps
 
 
@@ -171,15 +172,16 @@ def _obfuscate(trained: nn.Module, X: Tensor, out: Path, seed: int, full: bool) 
     """1,000 test digits under noise in the null space: unbounded, in [0, 1], and as much as [0, 1] allows."""
     oracle = divulge.oracle(trained, access="gradient")
     span = from_gradients(oracle, seed=seed)
-    digits = X[:1000].double()
-    few = digits if full else digits[:50]
+    digits = X[: DIGITS[full][0]].double()
+    few = digits[: DIGITS[full][1]]
     versions = {
         "noise of 10 times the norm": (digits, obfuscate(digits, span, 10.0, seed=seed)),
         "the nearest to it in [0, 1]": (digits, obfuscate(digits, span, 10.0, bounds=(0, 1), seed=seed)),
         "as much as [0, 1] allows": (few, obfuscate(few, span, None, bounds=(0, 1), seed=seed)),
     }
-    shown = {name: noisy[:8] for name, (_, noisy) in versions.items()}
-    pictures.before_and_after(oracle, digits[:8], shown, out / "figure3.png", shape=(1, 28, 28))
+    width = min(8, len(few))
+    shown = {name: noisy[:width] for name, (_, noisy) in versions.items()}
+    pictures.before_and_after(oracle, digits[:width], shown, out / "figure3.png", shape=(1, 28, 28))
     return {name: measure(oracle, before, noisy).summary() for name, (before, noisy) in versions.items()}
 
 

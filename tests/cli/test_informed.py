@@ -1,0 +1,62 @@
+"""divulge informed as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from divulge.cli import app
+
+runner = CliRunner()
+
+
+def run(*arguments: str) -> Any:
+    return runner.invoke(app, list(arguments))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    made = run(
+        "train", "--data", "iris", "--widths", "4,6,3", "--activation", "tanh", "--rows", "12", "--epochs", "20",
+        "--batch-size", "0", "--precision", "float64", "--out", str(folder), "--quiet",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.stderr
+    return folder
+
+
+def test_a_record_left_out_comes_back_through_training_itself(trained: Path, tmp_path: Path) -> None:
+    done = run("informed", str(trained), "--leave-out", "3", "--json", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["error"] < 1e-6
+    assert (tmp_path / "record.npz").exists()
+
+
+def test_ridge_learns_from_shadow_models(trained: Path) -> None:
+    done = run(
+        "informed", str(trained), "--leave-out", "3", "--attack", "ridge", "--shadows", "iris", "--shadow-models", "60",
+        "--json",
+    )  # fmt: skip
+    assert done.exit_code in (0, 3), done.stderr
+    assert json.loads(done.stdout)["error"] < 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "--known"),
+        (["--leave-out", "99"], "12 training rows"),
+        (["--leave-out", "1", "--attack", "magic"], "magic"),
+        (["--leave-out", "1", "--attack", "ridge"], "--shadows"),
+        (["--known", "nowhere.csv"], "nowhere.csv"),
+    ],
+)
+def test_bad_options_get_one_sentence(trained: Path, arguments: list[str], sentence: str) -> None:
+    done = run("informed", str(trained), *arguments)
+    assert done.exit_code == 2
+    assert sentence in done.stderr

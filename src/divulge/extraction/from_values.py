@@ -186,7 +186,7 @@ class _Attack:
         return True
 
     def _pruned(self, draft: Draft, noise: float) -> Draft:
-        """Without the neurons that the fit does not need: the weakest, or one of two that all but share a hyperplane."""
+        """Without the neurons that the fit does not need: the weakest, or one of two on all but the same hyperplane."""
         for _ in range(min(PRUNED, draft.width)):
             weakest = int(np.argmin(np.linalg.norm(draft.W, axis=0)))
             for fewer in (draft.without(weakest), draft.closest_merged()):

@@ -55,7 +55,7 @@ def one_set(seed: int, *, picture: Path | None = None) -> dict[str, Any]:
     data = datasets.load("mnist").binary().subset(DIGITS, seed=seed)
     X, y = data.train.X.double(), data.train.y
     mean = X.mean(dim=0)
-    start = margin.network([784, WIDTH, 1], first_scale=2e-3 / 784**0.5, balanced=True, seed=seed)
+    start = margin.network([784, WIDTH, 1], first_scale=2e-3, balanced=True, seed=seed)
     model = margin.to_margin(start, X - mean, y, extra_epochs=EXTRA_EPOCHS).model
     trained = time.perf_counter()
     row: dict[str, Any] = {"seed": seed, "train_seconds": trained - started}

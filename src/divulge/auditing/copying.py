@@ -12,6 +12,7 @@ from divulge.auditing.probe import Probe, deadline
 from divulge.auditing.target import KINDS, Target
 from divulge.errors import BudgetExhausted, DivulgeError
 from divulge.oracles.base import Access, Oracle
+from divulge.report.document import queries
 
 MEASURED_GUARDS = ("round:6", "round:3", "noise:0.001")
 FRESH_POINTS = 1000
@@ -62,7 +63,7 @@ def _probe(access: Access) -> Any:
             name=f"copy-from-{access}s",
             question="copy",
             adversary=adversary,
-            title=f"{found.queries:,} {access} queries copy the model {name}"
+            title=f"{queries(found.ledger)} copy the model {name}"
             if outcome != "failed"
             else f"Exact extraction from {access} queries did not succeed",
             outcome=outcome,
@@ -104,7 +105,7 @@ def _agreement(target: Target, copy: torch.nn.Module) -> float:
     return float((oracle(copy).label(rows) == target.oracle("label").label(rows)).double().mean())
 
 
-def _behind_guards(target: Target, access: Access, seconds: float, queries: int) -> Table | None:
+def _behind_guards(target: Target, access: Access, seconds: float, needed: int) -> Table | None:
     """The same attack once more behind each of a few defences, with a few times the queries: what it still gets."""
     from divulge.oracles.guards import guard
 
@@ -115,7 +116,7 @@ def _behind_guards(target: Target, access: Access, seconds: float, queries: int)
         try:
             with deadline(seconds / len(MEASURED_GUARDS)):
                 oracle = guard(text)(target.oracle(access))
-                oracle.ledger.budget = min(oracle.ledger.budget or PATIENCE * queries, PATIENCE * queries)
+                oracle.ledger.budget = min(oracle.ledger.budget or PATIENCE * needed, PATIENCE * needed)
                 found = extract(oracle, access, target.seed)
                 worst = found.check(target.oracle("value"), FRESH_POINTS, seed=target.seed + 1)
             rows.append(

@@ -31,6 +31,8 @@ from divulge.oracles.base import Oracle
 EXACT = 1e-8
 LINES = 6
 """Further lines, at most."""
+COARSEST, ENOUGH = 256, 1_024
+"""Fewest samples that a line starts with by default, and how many are tried before epsilon alone is good enough."""
 FINEST = 6_000
 """Most samples that a line starts with."""
 
@@ -94,7 +96,7 @@ def grid_for(epsilon: float) -> int:
     A tent of width g and slope 1 has a mean square of about g^3 / 12 times the density, so bumps narrower than
     (12 epsilon)^(1/3) may be missed; a line of Gaussian direction crosses them in about their width.
     """
-    return int(np.clip(2.0 * np.pi / (12.0 * epsilon) ** (1.0 / 3.0), 64, FINEST))
+    return int(np.clip(2.0 * np.pi / (12.0 * epsilon) ** (1.0 / 3.0), COARSEST, FINEST))
 
 
 class _Run:
@@ -169,7 +171,7 @@ class _Run:
             found = further_line(bench)
             error = self._relative(bench.draft, rows, truth)
             if error > 0.3 * before:  # what is missing is narrower than the grid, or not worth finding
-                if bench.grid >= FINEST or (found <= 0 and error <= self.epsilon):
+                if bench.grid >= FINEST or (found <= 0 and error <= self.epsilon and bench.grid >= ENOUGH):
                     break
                 bench.grid = self.grid = min(4 * bench.grid, FINEST)
         smaller = self._refitted(bench.draft, rows, truth)

@@ -4,13 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo test lint format bench clean
 
 demo: $(READY)
 	$(BIN)/python -m divulge.demo --out demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term --durations=10
 
 lint: $(READY)
 	$(BIN)/ruff check .

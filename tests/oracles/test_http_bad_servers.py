@@ -262,7 +262,7 @@ def test_concurrency_is_bounded_over_all_threads(opened):
     _, oracle = opened(watch, batch_size=1, concurrency=3)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: oracle.value(numbered(6)), range(4)))
-    assert most[0] == 3
+    assert 1 < most[0] <= 3
 
 
 # -- what the user hands in -------------------------------------------------------------------------------------------

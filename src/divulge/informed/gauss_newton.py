@@ -244,8 +244,9 @@ class _Memory:
 
     def add(self, direction: Tensor, image: Tensor) -> None:
         size = direction.norm(dim=1, keepdim=True).clamp(min=torch.finfo(direction.dtype).tiny)
-        self.directions = [*self.directions, direction / size][-_MEMORY:]
-        self.images = [*self.images, image / size][-_MEMORY:]
+        most = min(_MEMORY, direction.shape[1])  # no more than the space has dimensions
+        self.directions = [*self.directions, direction / size][-most:]
+        self.images = [*self.images, image / size][-most:]
         curvatures = torch.stack([kept.square().sum(dim=1) for kept in self.images])
         self.scale = curvatures.median(dim=0).values
 

@@ -14,6 +14,8 @@ from divulge.auditing.target import Target
 from divulge.errors import DivulgeError
 from divulge.report.pictures import picture_grid
 
+RUNS = 20
+"""Training runs that an audit spends on one record of a network."""
 RECORDS = 5
 """How many training records are played as the unknown one, one at a time."""
 
@@ -88,6 +90,7 @@ def _run_network(target: Target, seconds: float) -> Finding:
                     target.model,
                     known,
                     target.labels[keep],
+                    runs=RUNS,
                     position=row,
                     bounds=(float(known.min()), float(known.max())),
                     seed=target.seed,

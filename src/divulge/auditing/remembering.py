@@ -17,6 +17,7 @@ from divulge.report.pictures import picture_grid
 
 SHOWN = 10
 BATCHES = 2
+TOLD_THE_MEAN = "The attacker was told the mean that was subtracted from the training inputs."
 LARGE = 200_000
 """Parameters from which on the time, not a fixed number of restarts, decides how long the attack goes on."""
 
@@ -167,7 +168,7 @@ def _finding(
         else (),
         command=command,
         pictures=_pictures(target, judged, found),
-        notes=notes,
+        notes=(*notes, TOLD_THE_MEAN) if target.mean is not None else notes,
     )
 
 

@@ -89,7 +89,7 @@ def art(python: Path, model: ReluNetwork) -> dict[str, object]:
         except subprocess.TimeoutExpired:
             return {"failure": f"did not end in {CAP:.0f} s"}
     if done.returncode:
-        return {"failure": done.stderr.strip().splitlines()[-1][:100]}
+        return {"failure": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:100]}
     answer: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
     return answer
 

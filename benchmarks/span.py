@@ -112,8 +112,8 @@ def methods() -> list[dict[str, Any]]:
 def labels() -> list[dict[str, Any]]:
     """Hard labels: rank, sine of the largest angle, labels per rank and input."""
     told = []
-    cases = [(act, n, k, s) for act in ("tanh", "softplus") for n, k in ((50, 5), (50, 20), (200, 10), (784, 5))
-             for s in range(3)]  # fmt: skip
+    sizes = ((50, 5), (50, 20), (200, 10), (784, 5), (784, 20))
+    cases = [(act, n, k, s) for act in ("tanh", "softplus") for n, k in sizes for s in range(3)]
     for activation, n, k, seed in cases:
         model = network([n, k, 2 * k, 1], seed, activation=activation, balanced=True)
         told.append(_label_row(f"{activation} {n}-{k}-{2 * k}-1", model, n, k, seed))

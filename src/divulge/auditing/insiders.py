@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import time
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,42 +70,47 @@ def _network_obstacle(target: Target) -> str:
 
 
 def _run_network(target: Target, seconds: float) -> Finding:
-    from divulge import informed
+    from divulge import workers
 
     started = time.perf_counter()
     assert target.model is not None
     assert target.inputs is not None
     assert target.labels is not None
-    rebuilt: list[tuple[int, Tensor, Tensor, float, float]] = []
-    reasons: list[str] = []
-    runs = 0.0
-    for row in _chosen(target):
-        left = seconds - (time.perf_counter() - started)
-        if left <= 0:
-            reasons.append("The time was up.")
-            break
-        keep = torch.arange(len(target.inputs)) != row
-        try:
-            with deadline(left):
-                known = target.inputs[keep]
-                record = informed.direct(
-                    target.recipe,
-                    target.model,
-                    known,
-                    target.labels[keep],
-                    runs=RUNS,
-                    position=row,
-                    bounds=(float(known.min()), float(known.max())),
-                    seed=target.seed,
-                )
-        except DivulgeError as error:
-            reasons.append(str(error))
-            continue
-        runs += record.training_runs
-        truth = target.inputs[row]
-        rebuilt.append((row, truth, record.x.to(torch.float64), record.error(truth), float(record.predicted_error)))
+    rows = _chosen(target)
+    rebuild = partial(_rebuild_one, target.recipe, target.model, target.inputs, target.labels, target.seed)
+    share = seconds / math.ceil(len(rows) / _at_once(target.workers))
+    told = workers.run(rebuild, [(row, share) for row in rows], workers=target.workers, stage="records")
+    rebuilt = [
+        (row, target.inputs[row], record.x.to(torch.float64), record.error(target.inputs[row]), record.predicted_error)
+        for row, record in zip(rows, told, strict=True)
+        if not isinstance(record, str)
+    ]
+    reasons = [record for record in told if isinstance(record, str)]
+    runs = sum(record.training_runs for record in told if not isinstance(record, str))
     cost = f"{runs / max(1, len(rebuilt)):.0f} repeats of the training a record"
     return _finding(target, "informed-network", cost, rebuilt, reasons, started)
+
+
+def _rebuild_one(recipe: Any, released: Any, inputs: Tensor, labels: Tensor, seed: int, job: tuple[int, float]) -> Any:
+    """The record that was left out, or why it could not be rebuilt in time."""
+    from divulge import informed
+
+    row, seconds = job
+    keep = torch.arange(len(inputs)) != row
+    known = inputs[keep]
+    bounds = (float(known.min()), float(known.max()))
+    try:
+        with deadline(seconds):
+            return informed.direct(
+                recipe, released, known, labels[keep], runs=RUNS, position=row, bounds=bounds, seed=seed
+            )
+    except DivulgeError as error:
+        return str(error)
+
+
+def _at_once(workers: int | str | None) -> int:
+    """How many jobs run at the same time on this machine; a cluster is left to prove itself."""
+    return workers if isinstance(workers, int) else (os.cpu_count() or 1) if workers == "all" else 1
 
 
 def _finding(

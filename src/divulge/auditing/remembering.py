@@ -68,7 +68,7 @@ def _run_chain(target: Target, seconds: float) -> Finding:
     if left <= 0:
         raise TimeUp("The extraction took all the time; there was none left to reconstruct from the copy.")
     held = target.model is not None
-    found = _reconstruct(model, target, left / 2 if held else left)
+    found = _reconstruct(model, target, left / 2 if held else left, of="copy")
     judged = _judge(target, found)
     notes = [f"The copy was {'exact' if copy.exact else 'not exact: ' + copy.reason}."]
     if held and target.model is not None:
@@ -90,7 +90,7 @@ def _beside_true_weights(target: Target, seconds: float) -> str:
     return f"The same from the true weights: {judged['matched']} records matched."
 
 
-def _reconstruct(model: nn.Module, target: Target, seconds: float) -> Any:
+def _reconstruct(model: nn.Module, target: Target, seconds: float, *, of: str = "weights") -> Any:
     from divulge import reconstruction
 
     large = sum(parameter.numel() for parameter in model.parameters()) > LARGE
@@ -103,6 +103,8 @@ def _reconstruct(model: nn.Module, target: Target, seconds: float) -> Any:
             shape=target.shape,
             batches=1 if large else BATCHES,
             seconds=0.8 * seconds if large else None,
+            checkpoint=None if target.folder is None else target.folder / "restarts" / of,
+            workers=target.workers,
         )
 
 

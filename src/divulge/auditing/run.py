@@ -49,8 +49,11 @@ def audit(
     price: float | None = None,
     out: str | Path | None = None,
     trust_pickle: bool = False,
-    journal: str | Path | None = None,
     precision: str = "native",
+    workers: int | str | None = None,
+    journal: str | Path | None = None,
+    token_env: str | None = None,
+    rate_limit: float | None = None,
 ) -> Report:
     """What ``model`` gives away, to whom, at what cost.
 
@@ -58,7 +61,8 @@ def audit(
     the audit play the insider and judge reconstructions; ``unseen`` holds inputs the model never saw, as the control.
     ``access`` is what the attacker may see (by default all the auditor can show: weights of a local model, values of a
     remote one). ``budget`` is how many rows each adversary may ask, ``time`` how many seconds the whole may take. With
-    ``out`` findings are kept there as they come, and the same call goes on from them.
+    ``out`` findings are kept there as they come, and the same call goes on from them. ``workers`` spreads restarts and
+    records over processes or a Dask cluster. The options from ``journal`` on are for remote models.
     """
     if time <= 0:
         raise InvalidInput(f"An audit needs time; got {time} seconds.")
@@ -66,8 +70,8 @@ def audit(
         raise InvalidInput(f"A price cannot be negative; got {price}.")
     target = look_at(
         model, training_data, unseen=unseen, recipe=recipe, access=access, guard=guard, budget=budget, seed=seed,
-        shape=shape, columns=columns, mean=mean, name=name, trust_pickle=trust_pickle, journal=journal,
-        precision=precision,
+        shape=shape, columns=columns, mean=mean, name=name, trust_pickle=trust_pickle, precision=precision, out=out,
+        workers=workers, journal=journal, token_env=token_env, rate_limit=rate_limit,
     )  # fmt: skip
     store = None
     if out is not None:
@@ -164,8 +168,12 @@ def look_at(
     mean: Any = None,
     name: str | None = None,
     trust_pickle: bool = False,
-    journal: str | Path | None = None,
     precision: str = "native",
+    out: str | Path | None = None,
+    workers: int | str | None = None,
+    journal: str | Path | None = None,
+    token_env: str | None = None,
+    rate_limit: float | None = None,
 ) -> Target:
     """The target of an audit: opened once, its kind found, its data checked against it."""
     from divulge.oracles.factory import is_address
@@ -179,9 +187,8 @@ def look_at(
     check_access(access)
     if access == "weights" and (remote or guard):
         raise InvalidInput("Weights cannot be granted through an address or a guard; choose value, gradient or label.")
-    make = _oracle_maker(
-        source, budget=budget, guard=guard, seed=seed, journal=journal if remote else None, precision=precision
-    )
+    endpoint = {"journal": journal, "token_env": token_env, "rate_limit": rate_limit} if remote else {}
+    make = _oracle_maker(source, endpoint, budget=budget, guard=guard, seed=seed, precision=precision)
     first = make("gradient" if access == "weights" and not remote else access)
     module = _weights_of(source) if access == "weights" else None
     kind: Kind = kind_of_module(module) if module is not None else _kind_by_asking(make, access)
@@ -205,14 +212,17 @@ def look_at(
         guards=guard,
         address=shlex.quote(origin),
         seed=seed,
+        workers=workers,
+        folder=None if out is None else Path(out),
     )
 
 
-def _oracle_maker(source: Any, *, budget: int | None, guard: str, seed: int, journal: Any, precision: str) -> Any:
+def _oracle_maker(
+    source: Any, endpoint: dict[str, Any], *, budget: int | None, guard: str, seed: int, precision: str
+) -> Any:
     def make(access: Access) -> Oracle:
-        extra = {} if journal is None else {"journal": journal}
         inner = "value" if access == "label" and guard else access
-        view = oracle(source, access=inner, budget=budget, precision=precision, **extra)  # type: ignore[arg-type]
+        view = oracle(source, access=inner, budget=budget, precision=precision, **endpoint)  # type: ignore[arg-type]
         if guard:
             from divulge.oracles.guards import guard as guards
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -55,7 +56,10 @@ class Target:
     address: str = ""
     """How the command line names the target, to print commands that repeat a finding."""
     seed: int = 0
-    options: dict[str, Any] = field(default_factory=dict)
+    workers: int | str | None = None
+    """Where independent jobs run: here, in several processes, or on a Dask cluster."""
+    folder: Path | None = None
+    """Where an attack may keep what it has computed, to go on from after a stop."""
 
     def oracle(self, access: Access) -> Oracle:
         return self.make_oracle(access)

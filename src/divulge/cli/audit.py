@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from divulge.cli.common import Json, Quiet, Seed, seconds_of, session, show
+from divulge.cli.common import Json, Quiet, RateLimit, Seed, TokenEnv, Workers, jobs_of, seconds_of, session, show
 from divulge.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -21,7 +21,12 @@ def command(
         str, typer.Argument(help="A model folder or file, an ONNX file, an http:// address, module:function.")
     ],
     data: Annotated[
-        str | None, typer.Option(metavar="TRAIN", help="Training data; taken from data.json beside the model if there.")
+        str | None,
+        typer.Option(
+            metavar="TRAIN",
+            help="Training data: a named set, a table, or a folder with the data.json of divulge train; by default "
+            "the one beside the model.",
+        ),
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
     target_column: Annotated[
@@ -44,6 +49,9 @@ def command(
     resume: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Go on with the audit whose results are in this folder.")
     ] = None,
+    workers: Workers = None,
+    token_env: TokenEnv = None,
+    rate_limit: RateLimit = None,
     trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")] = False,
     seed: Seed = 0,
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the report is written.")] = Path("audit"),
@@ -71,7 +79,10 @@ def command(
             seed=seed,
             out=folder,
             trust_pickle=trust_pickle,
+            workers=jobs_of(workers),
             journal=folder / "answers.db",
+            token_env=token_env,
+            rate_limit=rate_limit,
             **known,
         )
         paths = [report.save(folder / f"report.{form}") for form in forms]
@@ -97,13 +108,8 @@ def _known(
 ) -> dict[str, Any]:
     """Training data, control and recipe: as the user says, or as ``divulge train`` wrote them beside the model."""
     known: dict[str, Any] = {}
-    folder = Path(target)
-    if data is not None:
-        from divulge import datasets
-
-        dataset = datasets.load(data, data_dir, target=column)
-        known |= {"training_data": dataset, "unseen": dataset.test.X if len(dataset.test.X) else None}
-    elif (folder / "data.json").is_file():
+    folder = Path(data or target)
+    if (folder / "data.json").is_file():
         from divulge.datasets import record
 
         choice, _ = record.read(folder)
@@ -113,6 +119,11 @@ def _known(
                   "columns": dataset.columns}  # fmt: skip
         if choice.centred:
             known["mean"] = dataset.train.X.mean(dim=0)
+    elif data is not None:
+        from divulge import datasets
+
+        dataset = datasets.load(data, data_dir, target=column)
+        known |= {"training_data": dataset, "unseen": dataset.test.X if len(dataset.test.X) else None}
     path = recipe or (folder / "recipe.json")
     if recipe is not None or path.is_file():
         from divulge.training import Recipe

@@ -19,6 +19,19 @@ Seed = Annotated[int, typer.Option("--seed", help="Fixes every random choice.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Write results to this folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no text; the exit code tells.")]
+TokenEnv = Annotated[
+    str | None,
+    typer.Option("--token-env", metavar="NAME", help="Environment variable with the endpoint's token."),
+]
+RateLimit = Annotated[
+    float | None, typer.Option("--rate-limit", metavar="N", help="Requests a second that an endpoint may be sent.")
+]
+Workers = Annotated[
+    str | None,
+    typer.Option("--workers", metavar="N|all|tcp://HOST:PORT", help="Processes on this machine, or a Dask cluster."),
+]
+WHOLE = "audit"
+"""The stage that stands for the whole run; every other stage is a part of it and makes room for the next."""
 
 
 @contextmanager
@@ -41,6 +54,11 @@ def seconds_of(text: str) -> float:
     if not match or float(match[1]) == 0:
         raise InvalidInput(f"A time is written like 90s, 5m or 1h; got {text!r}.")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def jobs_of(workers: str | None) -> int | str | None:
+    """``--workers`` as divulge.workers takes it: a number is a number of processes."""
+    return int(workers) if workers is not None and workers.isdecimal() else workers
 
 
 def show(result: dict[str, Any], *, json_wanted: bool, quiet: bool, text: str) -> None:
@@ -74,6 +92,8 @@ def _progress(*, enabled: bool) -> Iterator[None]:
 
         def listener(step: Step) -> None:
             if step.stage not in tasks:
+                for stage in [stage for stage in tasks if stage != WHOLE]:
+                    bar.remove_task(tasks.pop(stage))
                 tasks[step.stage] = bar.add_task(step.stage, total=step.total, facts="")
             facts = "  ".join(f"{name} {value}" for name, value in step.facts.items())
             bar.update(tasks[step.stage], completed=step.done or 0, total=step.total, facts=facts)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, session, show
 from divulge.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from divulge.protection import Schedule
 
 
 def command(
@@ -31,8 +34,16 @@ def command(
         float | None, typer.Option(help="Instead of recommending: the bounds at this epsilon of (epsilon, delta)-DP.")
     ] = None,
     delta: Annotated[float, typer.Option(help="delta of (epsilon, delta)-DP.")] = 1e-5,
-    steps: Annotated[int, typer.Option(help="Training steps.")] = 100,
-    sampling_rate: Annotated[float, typer.Option(help="Share of the records in a step; 1 is the full batch.")] = 1.0,
+    recipe: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="recipe.json: steps and batches as this training has them.")
+    ] = None,
+    records: Annotated[
+        int | None, typer.Option(help="Training records, with --recipe; those of --data if left out.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps, without --recipe.  [default: 100]")] = None,
+    sampling_rate: Annotated[
+        float | None, typer.Option(help="Share of the records in a step, without --recipe.  [default: 1, full batch]")
+    ] = None,
     seed: Seed = 0,
     out: Out = None,
     json: Json = False,
@@ -40,21 +51,24 @@ def command(
 ) -> None:
     """The smallest noise (and largest epsilon) that keeps every attacker's chance of a reconstruction small."""
     with session(json=json, quiet=quiet):
-        log_kappa, source = _log_kappa(data, data_dir, target, eta, prior, kappa, seed)
+        from divulge.protection.page import chance
+
+        log_kappa, source, counted = _log_kappa(data, data_dir, target, eta, prior, kappa, seed)
+        schedule = _schedule(recipe, records or counted, steps, sampling_rate)
         if epsilon is not None:
-            rows = _at_epsilon(log_kappa, epsilon, delta, steps, sampling_rate)
-            heading = f"At epsilon {epsilon:g}, delta {delta:g}, in {steps} steps:"
+            rows, accepted = _at_epsilon(log_kappa, epsilon, delta, schedule), None
+            heading = f"At epsilon {epsilon:g}, delta {delta:g}, {_training(schedule)}:"
         else:
-            rows = _recommended(log_kappa, gamma, delta, steps, sampling_rate)
-            heading = f"To keep every attacker's chance at or below {gamma:g} in {steps} steps:"
-        lines = [f"A blind guess has a chance of {_chance(log_kappa)} ({source}).", heading]
+            rows, accepted = _recommended(log_kappa, gamma, delta, schedule), gamma
+            heading = f"To keep every attacker's chance at or below {gamma:g}, {_training(schedule)}:"
+        lines = [f"A blind guess has a chance of {chance(log_kappa)} ({source}).", heading]
         lines += [f"  {row['bound']:<34} " + _described(row) for row in rows]
         result: dict[str, Any] = {
-            "log_kappa": log_kappa, "kappa": math.exp(log_kappa), "kappa_from": source, "gamma": gamma, "delta": delta,
-            "steps": steps, "sampling_rate": sampling_rate, "bounds": rows,
+            "log_kappa": log_kappa, "kappa": math.exp(log_kappa), "kappa_from": source, "gamma": accepted,
+            "delta": delta, "steps": schedule.steps, "sampling_rate": schedule.sampling_rate, "bounds": rows,
         }  # fmt: skip
         if out is not None:
-            path = _plot(log_kappa, out)
+            path = _plot(log_kappa, delta, schedule, accepted, out)
             result["plot"] = str(path)
             lines.append(f"Wrote {path}")
         show(result, json_wanted=json, quiet=quiet, text="\n".join(lines))
@@ -63,7 +77,8 @@ def command(
 def _log_kappa(
     data: str | None, data_dir: Path | None, target: str | None, eta: float | None, prior: str | None,
     kappa: float | None, seed: int,
-) -> tuple[float, str]:  # fmt: skip
+) -> tuple[float, str, int | None]:  # fmt: skip
+    """The blind guess's chance, where it comes from, and how many records there are."""
     from divulge.protection import priors
 
     given = [name for name, value in (("--data", data), ("--prior", prior), ("--kappa", kappa)) if value is not None]
@@ -72,19 +87,20 @@ def _log_kappa(
     if kappa is not None:
         if not 0 < kappa < 1:
             raise InvalidInput(f"--kappa is a chance strictly between 0 and 1; got {kappa}.")
-        return math.log(kappa), "as given"
+        return math.log(kappa), "as given", None
     if eta is None:
         raise InvalidInput("Say with --eta how close a guess must be to count as a reconstruction.")
     if data is not None:
         from divulge import datasets
 
-        found = priors.estimate_kappa(datasets.load(data, data_dir, target=target).train.X, eta, seed=seed)
+        rows = datasets.load(data, data_dir, target=target).train.X
+        found = priors.estimate_kappa(rows, eta, seed=seed)
         if found.upper >= 1:
             raise InvalidInput(f"With --eta {eta:g} a blind guess is always right; count only closer ones.")
         told = (
             f"at most, with {found.confidence:.0%} confidence; {found.estimate:.3g} seen in {found.records:,} records"
         )
-        return math.log(found.upper), told
+        return math.log(found.upper), told, len(rows)
     assert prior is not None
     name, *numbers = prior.split(":")
     try:
@@ -92,58 +108,64 @@ def _log_kappa(
     except (IndexError, ValueError) as error:
         raise InvalidInput(f"--prior is uniform:DIMENSION or gaussian:DIMENSION:SIGMA; got {prior!r}.") from error
     if name == "uniform":
-        return priors.log_kappa_uniform(dimension, eta), "Proposition 6, uniform on the unit ball"
+        return priors.log_kappa_uniform(dimension, eta), "Proposition 6, uniform on the unit ball", None
     if name == "gaussian":
-        return priors.log_kappa_gaussian(dimension, eta, sigma), "Proposition 7, Gaussian"
+        return priors.log_kappa_gaussian(dimension, eta, sigma), "Proposition 7, Gaussian", None
     raise InvalidInput(f"There is no prior {name!r}; choose uniform or gaussian.")
 
 
-def _recommended(log_kappa: float, gamma: float, delta: float, steps: int, rate: float) -> list[dict[str, Any]]:
-    from divulge.protection import accounting, bounds
+def _schedule(path: Path | None, records: int | None, steps: int | None, rate: float | None) -> Schedule:
+    from divulge.protection import Schedule
 
-    names = {"gaussian": "tight Gaussian" if rate == 1 else "privacy-loss distribution (tight)"}
-    if rate == 1:
-        names["zcdp"] = "Corollary 4 (zCDP)"
-    rows: list[dict[str, Any]] = []
-    for theorem, name in names.items():
-        noise = bounds.smallest_noise(log_kappa, gamma, steps=steps, sampling_rate=rate, theorem=theorem)
-        spent = accounting.privacy_spent(noise_multiplier=noise, steps=steps, delta=delta, sampling_rate=rate)
-        rows.append({"bound": name, "noise_multiplier": noise, "epsilon": spent.epsilon, "delta": delta})
-    rows.append({"bound": "Corollary 3 (pure DP)", "epsilon": bounds.largest_epsilon(log_kappa, gamma), "delta": 0.0})
-    return rows
+    if path is None:
+        return Schedule(100 if steps is None else steps, 1.0 if rate is None else rate)
+    if steps is not None or rate is not None:
+        raise InvalidInput("--recipe says the steps and the batches; leave --steps and --sampling-rate out.")
+    from divulge.training import Recipe
 
-
-def _at_epsilon(log_kappa: float, epsilon: float, delta: float, steps: int, rate: float) -> list[dict[str, Any]]:
-    from divulge.protection import accounting, bounds
-
-    noise = accounting.noise_for(epsilon, delta=delta, steps=steps, sampling_rate=rate)
-    pure = math.exp(bounds.log_bound_dp(log_kappa, epsilon))
-    rows = [{"bound": "Corollary 3 (if it were pure DP)", "gamma": pure}]
-    if rate < 1:
-        tight = bounds.subsampled_bound(log_kappa=log_kappa, noise_multiplier=noise, sampling_rate=rate, steps=steps)
-        return [{"bound": "privacy-loss distribution (tight)", "gamma": tight, "noise_multiplier": noise}, *rows]
-    mu = bounds.gaussian_mu(noise, steps)
-    full_batch = {
-        "tight Gaussian": bounds.log_bound_gaussian(log_kappa, mu),
-        "Corollary 4 (zCDP)": bounds.log_bound_zcdp(log_kappa, mu**2 / 2),
-    }
-    named = [{"bound": name, "gamma": math.exp(log), "noise_multiplier": noise} for name, log in full_batch.items()]
-    return [*named, *rows]
+    recipe = Recipe.load(path)
+    if records is None and recipe.batch_size is not None:
+        raise InvalidInput(f"{path} trains in batches; say with --records of how many records.")
+    return Schedule.of(recipe, 1 if records is None else records)
 
 
-def _plot(log_kappa: float, out: Path) -> Path:
-    from divulge.auditing.protecting import bounds_picture
+def _recommended(log_kappa: float, gamma: float, delta: float, schedule: Schedule) -> list[dict[str, Any]]:
+    from divulge.protection import enough
+
+    return [row.as_dict() for row in enough(log_kappa, gamma, schedule=schedule, delta=delta)]
+
+
+def _at_epsilon(log_kappa: float, epsilon: float, delta: float, schedule: Schedule) -> list[dict[str, Any]]:
+    from divulge.protection import accounting, bounds, guarantees
+    from divulge.protection.page import PURE
+
+    noise = accounting.noise_for(epsilon, delta=delta, steps=schedule.steps, sampling_rate=schedule.sampling_rate)
+    _, gammas = guarantees(noise, log_kappa=log_kappa, schedule=schedule, delta=delta)
+    rows = [
+        {"bound": name, "gamma": math.exp(log), "log_gamma": log, "noise_multiplier": noise}
+        for name, log in gammas.items()
+    ]
+    pure = bounds.log_bound_dp(log_kappa, epsilon)
+    return [*rows, {"bound": PURE, "gamma": math.exp(pure), "log_gamma": pure}]
+
+
+def _plot(log_kappa: float, delta: float, schedule: Schedule, accepted: float | None, out: Path) -> Path:
+    from divulge.protection import page
 
     out.mkdir(parents=True, exist_ok=True)
     path = out / "bounds.png"
-    path.write_bytes(bounds_picture(log_kappa).png)
+    path.write_bytes(page(log_kappa, schedule=schedule, delta=delta).plot(accepted))
     return path
 
 
-def _chance(log_kappa: float) -> str:
-    return f"{math.exp(log_kappa):.3g}" if log_kappa > -700 else f"10^{log_kappa / math.log(10):.0f}"
+def _training(schedule: Schedule) -> str:
+    batches = "full batches" if schedule.full_batch else f"each with {schedule.sampling_rate:.3g} of the records"
+    return f"{schedule.steps:,} steps, {batches}"
 
 
 def _described(row: dict[str, Any]) -> str:
-    parts = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in row.items() if name not in ("bound", "delta")]
+    from divulge.protection.page import chance
+
+    parts = [] if "log_gamma" not in row else [f"chance {chance(row['log_gamma'])}"]
+    parts += [f"{name.replace('_', ' ')} {row[name]:.4g}" for name in ("noise_multiplier", "epsilon") if name in row]
     return ", ".join(parts)

@@ -6,13 +6,18 @@ distributions (PLD); none from a formula of our own. Neighbours differ by one re
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+import numpy as np
 
 from divulge.errors import InvalidInput, MissingPackage
 
-Accountant = Literal["pld", "rdp"]
+Accountant = Literal["rdp", "pld"]
 
 
 @dataclass(frozen=True)
@@ -34,17 +39,38 @@ class PrivacySpent:
 
 def privacy_spent(*, noise_multiplier: float, steps: int, delta: float, sampling_rate: float = 1.0) -> PrivacySpent:
     """epsilon at ``delta`` after ``steps`` noisy steps (Poisson sampling where ``sampling_rate`` is below 1)."""
-    _check(steps=steps, delta=delta, sampling_rate=sampling_rate)
-    if not 0 < noise_multiplier < math.inf:
-        raise InvalidInput(f"The noise multiplier must be positive and finite; got {noise_multiplier}.")
-    return PrivacySpent(
-        epsilon_rdp=_epsilon("rdp", noise_multiplier, steps, sampling_rate, delta),
-        epsilon_pld=_epsilon("pld", noise_multiplier, steps, sampling_rate, delta),
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        sampling_rate=sampling_rate,
-        steps=steps,
+    rdp, pld = (
+        epsilon_spent(
+            noise_multiplier=noise_multiplier, steps=steps, delta=delta, sampling_rate=sampling_rate, accountant=name
+        )
+        for name in get_args(Accountant)
     )
+    return PrivacySpent(rdp, pld, delta, noise_multiplier, sampling_rate, steps)
+
+
+def epsilon_spent(
+    *, noise_multiplier: float, steps: int, delta: float, sampling_rate: float = 1.0, accountant: Accountant = "pld"
+) -> float:
+    """The same by one accountant."""
+    _check(steps=steps, delta=delta, sampling_rate=sampling_rate, noise_multiplier=noise_multiplier)
+    library = _library()
+    with _without_warnings():
+        if accountant == "pld" and sampling_rate == 1.0:
+            return float(library.get_epsilon_gaussian(noise_multiplier / math.sqrt(steps), delta))
+        ledger = _accountant(library, accountant)()
+        ledger.compose(_event(library, noise_multiplier, steps, sampling_rate))
+        return float(ledger.get_epsilon(delta))
+
+
+def rdp_curve(*, noise_multiplier: float, steps: int, sampling_rate: float = 1.0) -> list[tuple[float, float]]:
+    """(alpha, epsilon) of Renyi differential privacy at every order the accountant could compute, for Theorem 2."""
+    _check(steps=steps, sampling_rate=sampling_rate, noise_multiplier=noise_multiplier)
+    library = _library()
+    ledger = _accountant(library, "rdp")()
+    with _without_warnings():
+        ledger.compose(_event(library, noise_multiplier, steps, sampling_rate))
+    pairs = zip(ledger.orders.tolist(), ledger.rdp.tolist(), strict=True)
+    return [(alpha, epsilon) for alpha, epsilon in pairs if math.isfinite(epsilon)]
 
 
 def noise_for(
@@ -59,16 +85,17 @@ def noise_for(
         return float(library.get_sigma_gaussian(epsilon, delta)) * math.sqrt(steps)
     make = _accountant(library, accountant)
     try:
-        return float(
-            library.calibrate_dp_mechanism(
-                make,
-                lambda noise: _event(library, noise, steps, sampling_rate),
-                epsilon,
-                delta,
-                bracket_interval=library.ExplicitBracketInterval(0.2, 2.0 * math.sqrt(steps) * (1 + 10 / epsilon)),
-                tol=1e-4,
+        with _without_warnings():
+            return float(
+                library.calibrate_dp_mechanism(
+                    make,
+                    lambda noise: _event(library, noise, steps, sampling_rate),
+                    epsilon,
+                    delta,
+                    bracket_interval=library.ExplicitBracketInterval(0.2, 2.0 * math.sqrt(steps) * (1 + 10 / epsilon)),
+                    tol=1e-4,
+                )
             )
-        )
     except ValueError as error:  # the library's word for: no such noise between the brackets
         raise InvalidInput(
             f"The {accountant.upper()} accountant finds no noise multiplier from 0.2 up that spends exactly epsilon "
@@ -76,13 +103,18 @@ def noise_for(
         ) from error
 
 
-def _epsilon(accountant: Accountant, noise: float, steps: int, sampling_rate: float, delta: float) -> float:
-    library = _library()
-    if accountant == "pld" and sampling_rate == 1.0:
-        return float(library.get_epsilon_gaussian(noise / math.sqrt(steps), delta))
-    ledger = _accountant(library, accountant)()
-    ledger.compose(_event(library, noise, steps, sampling_rate))
-    return float(ledger.get_epsilon(delta))
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """The library warns of every Renyi order it leaves out, which costs tightness and nothing else, and numpy of the
+    logarithm of a delta that is zero."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with np.errstate(divide="ignore"):
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 def _event(library: Any, noise: float, steps: int, sampling_rate: float) -> Any:
@@ -104,12 +136,16 @@ def _accountant(library: Any, name: Accountant) -> Any:
     raise InvalidInput(f'accountant is "pld" or "rdp", not {name!r}.')
 
 
-def _check(*, steps: int, delta: float, sampling_rate: float) -> None:
+def _check(
+    *, steps: int, sampling_rate: float, delta: float | None = None, noise_multiplier: float | None = None
+) -> None:
+    if noise_multiplier is not None and not 0 < noise_multiplier < math.inf:
+        raise InvalidInput(f"The noise multiplier must be positive and finite; got {noise_multiplier}.")
     if steps < 1:
         raise InvalidInput(f"Private training takes at least one step; got {steps}.")
     if not 0 < sampling_rate <= 1:
         raise InvalidInput(f"The sampling rate must lie in (0, 1]; got {sampling_rate}.")
-    if not 0 < delta < 1:
+    if delta is not None and not 0 < delta < 1:
         raise InvalidInput(
             f"Gaussian noise gives (epsilon, delta)-DP only with a delta strictly between 0 and 1; got {delta}. "
             "A usual choice is below one over the number of records."

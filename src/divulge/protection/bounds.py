@@ -63,7 +63,9 @@ def reconstruction_bound(
         log_gamma = log_bound_gaussian(log_k, gaussian)
     else:
         assert rdp is not None
-        orders = [rdp] if isinstance(rdp[0], int | float) else list(rdp)
+        orders = [rdp] if rdp and isinstance(rdp[0], int | float) else list(rdp)
+        if not orders:
+            raise InvalidInput("rdp is (alpha, epsilon), or a list of such pairs; got none.")
         log_gamma = min(log_bound_rdp(log_k, *order) for order in orders)  # type: ignore[misc]
     return math.exp(log_gamma)
 
@@ -144,9 +146,13 @@ def subsampled_bound(
     By the Neyman-Pearson lemma the best attacker's chance is the smallest kappa e^epsilon + delta(epsilon) over all
     epsilon; delta(epsilon) is the accountant's, rounded up, so the bound is safe.
     """
-    log_k = _log_kappa(kappa, log_kappa)
+    return math.exp(log_subsampled_bound(_log_kappa(kappa, log_kappa), noise_multiplier, sampling_rate, steps))
+
+
+def log_subsampled_bound(log_kappa: float, noise_multiplier: float, sampling_rate: float, steps: int) -> float:
+    """The same in logarithms."""
     epsilons, log_deltas = _privacy_profile(noise_multiplier, sampling_rate, steps)
-    return math.exp(min(0.0, float(np.logaddexp(log_k + epsilons, log_deltas).min())))
+    return min(0.0, float(np.logaddexp(log_kappa + epsilons, log_deltas).min()))
 
 
 @lru_cache(maxsize=64)
@@ -219,10 +225,7 @@ def smallest_noise(
     log_gamma = math.log(gamma)
 
     def excess(log_noise: float) -> float:
-        bound = subsampled_bound(
-            log_kappa=log_kappa, noise_multiplier=math.exp(log_noise), sampling_rate=sampling_rate, steps=steps
-        )
-        return math.log(bound) - log_gamma
+        return log_subsampled_bound(log_kappa, math.exp(log_noise), sampling_rate, steps) - log_gamma
 
     high = low = math.log(full_batch)  # sampling only helps, so the full batch's noise is enough
     while excess(low) <= 0:

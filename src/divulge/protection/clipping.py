@@ -4,32 +4,23 @@ For a linear layer with input h and back-propagated error e, one example's gradi
 (h, 1), so its squared norm is |e|^2 (|h|^2 + 1) ("ghost clipping"). Summed over the layers that gives every example's
 norm from one forward and one backward sweep; scaling the errors and multiplying once more gives the clipped sum.
 
-Everything carries a leading axis of models, so that many networks with the same shape train as one tensor program.
+Everything carries a leading axis of models, so that many networks with the same shape train as one tensor program;
+then come units, then rows of data, as in ``divulge.informed.descent``, whose losses and activations these are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from divulge.errors import UnsupportedModel
+from divulge.informed.activations import ACTIVATIONS
+from divulge.informed.descent import predict
 from divulge.models import MLP
 from divulge.training import Loss
-
-Slope = Callable[[Tensor, Tensor], Tensor]
-_ACTIVATIONS: dict[
-    str, tuple[Callable[[Tensor], Tensor], Slope]
-] = {  # the function, and its slope from (input, output)
-    "relu": (torch.relu, lambda a, h: (a > 0).to(a.dtype)),
-    "elu": (functional.elu, lambda a, h: 1 + h.clamp(max=0)),
-    "tanh": (torch.tanh, lambda a, h: 1 - h * h),
-    "sigmoid": (torch.sigmoid, lambda a, h: h * (1 - h)),
-    "softplus": (functional.softplus, lambda a, h: torch.sigmoid(a)),
-}
 
 
 @dataclass
@@ -55,6 +46,10 @@ class Stack:
             str(model.spec["activation"]),
         )
 
+    @property
+    def outputs(self) -> int:
+        return self.weights[-1].shape[1]
+
     def parameters(self) -> list[Tensor]:
         """The tensors in the order of ``model.parameters()``, each with its axis of models."""
         pairs = zip(self.weights, self.biases, strict=True)
@@ -70,61 +65,61 @@ def clipped_sum(
 ) -> tuple[list[Tensor], Tensor]:
     """The sum over examples of each one's gradient clipped to norm ``clip``, and the norms [B, n] before clipping.
 
-    ``parts`` are batches of inputs and targets: [1, n, d] and [1, n] for examples that every model shares, [B, n, d]
-    and [B, n] for each model's own. ``clip=None`` sums plain gradients. The gradients come in the order of
+    ``parts`` are batches of inputs and encoded targets: [1, n, d] and [1, k, n] for examples that every model shares,
+    [B, n, d] and [B, k, n] for each model's own. ``clip=None`` sums plain gradients. The gradients come in the order of
     ``stack.parameters()``.
     """
     totals: list[Tensor] | None = None
     norms = []
-    for X, y in parts:
-        gradients, part_norms = _clipped_part(stack, X, y, loss, clip)
-        totals = gradients if totals is None else [a + b for a, b in zip(totals, gradients, strict=True)]
+    for X, targets in parts:
+        gradients, part_norms = _clipped_part(stack, X, targets, loss, clip)
+        totals = gradients if totals is None else [a.add_(b) for a, b in zip(totals, gradients, strict=True)]
         norms.append(part_norms)
     assert totals is not None
     return totals, torch.cat(norms, dim=1)
 
 
-def _clipped_part(stack: Stack, X: Tensor, y: Tensor, loss: Loss, clip: float | None) -> tuple[list[Tensor], Tensor]:
-    function, slope = _ACTIVATIONS[stack.activation]
-    inputs, slopes, hidden = [], [], X
-    for depth, (W, b) in enumerate(zip(stack.weights, stack.biases, strict=True)):
-        inputs.append(hidden)
-        before = torch.matmul(hidden, W.mT)
-        if b is not None:
-            before += b[:, None]
-        if depth + 1 < len(stack.weights):
-            hidden = function(before)
-            slopes.append(slope(before, hidden))
-    errors = [output_error(loss, before, y)]
-    for W, s in zip(reversed(stack.weights[1:]), reversed(slopes), strict=True):
-        errors.append(torch.bmm(errors[-1], W).mul_(s))
+def _clipped_part(
+    stack: Stack, X: Tensor, targets: Tensor, loss: Loss, clip: float | None
+) -> tuple[list[Tensor], Tensor]:
+    activation = ACTIVATIONS[stack.activation]
+    hidden, slopes = [], []  # [B, units, n]
+    outputs = _first_layer(stack, X)
+    for W, b in zip(stack.weights[1:], stack.biases[1:], strict=True):
+        value, slope = activation.forward(outputs)
+        hidden.append(value)
+        slopes.append(slope)
+        outputs = W @ value if b is None else torch.baddbmm(b[:, :, None], W, value)
+    errors = [predict(loss, outputs) - targets]
+    for W, slope in zip(reversed(stack.weights[1:]), reversed(slopes), strict=True):
+        errors.append((W.mT @ errors[-1]).mul_(slope))
     errors.reverse()
-    squares = torch.stack(
-        [
-            e.square().sum(-1) * (h.square().sum(-1) + (0 if b is None else 1))
-            for e, h, b in zip(errors, inputs, stack.biases, strict=True)
-        ]
-    )
-    norms = squares.sum(dim=0).sqrt()
+    lengths = [X.square().sum(-1), *(value.square().sum(1) for value in hidden)]  # |h|^2 of each layer's inputs
+    squares = [
+        e.square().sum(1) * (length if b is None else length + 1)
+        for e, length, b in zip(errors, lengths, stack.biases, strict=True)
+    ]
+    norms = torch.stack(squares).sum(dim=0).sqrt()
     if clip is not None:
-        factors = (clip / (norms + 1e-6)).clamp(max=1.0)[..., None]  # the small constant as in Opacus
-        errors = [e * factors for e in errors]
+        factors = (clip / (norms + 1e-6)).clamp(max=1.0)[:, None]  # the small constant as in Opacus
+        for e in errors:
+            e.mul_(factors)
     gradients = []
-    for e, h, b in zip(errors, inputs, stack.biases, strict=True):
-        gradients.append(torch.matmul(e.mT, h))
+    for e, h, b in zip(errors, [None, *hidden], stack.biases, strict=True):
+        gradients.append(_first_gradient(e, X) if h is None else e @ h.mT)
         if b is not None:
-            gradients.append(e.sum(dim=1))
+            gradients.append(e.sum(dim=2))
     return gradients, norms
 
 
-def output_error(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """The gradient of each example's loss with respect to its outputs [B, n, k]."""
-    if loss == "cross-entropy":
-        truth = functional.one_hot(targets, outputs.shape[-1]) if targets.ndim == 2 else targets
-        return torch.softmax(outputs, dim=-1) - truth.to(outputs.dtype)
-    if loss == "logistic":
-        sign = torch.where(targets > 0, 1.0, -1.0).to(outputs.dtype)[..., None]
-        return -sign * torch.sigmoid(-sign * outputs)
-    if outputs.shape[-1] > 1 and targets.ndim == 2:
-        targets = functional.one_hot(targets.long(), outputs.shape[-1])
-    return outputs - targets.to(outputs.dtype).reshape(*targets.shape[:2], -1)
+def _first_layer(stack: Stack, X: Tensor) -> Tensor:
+    """Pre-activations [B, h, n]; of rows that all models share, as one large product."""
+    W, b = stack.weights[0], stack.biases[0]
+    before = (W.flatten(0, 1) @ X[0].T).view(*W.shape[:2], -1) if len(X) == 1 else W @ X.mT
+    return before if b is None else before.add_(b[:, :, None])
+
+
+def _first_gradient(errors: Tensor, X: Tensor) -> Tensor:
+    if len(X) == 1:
+        return (errors.flatten(0, 1) @ X[0]).view(*errors.shape[:2], -1)
+    return errors @ X

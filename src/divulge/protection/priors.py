@@ -40,7 +40,13 @@ def log_kappa_gaussian(dimension: int, eta: float, sigma: float = 1.0) -> float:
         raise InvalidInput(f"eta and sigma must be positive and finite; got {eta} and {sigma}.")
     a, x = dimension / 2, (eta / sigma) ** 2 / 2
     if x > a + 1:  # no underflow here, and the series below would be long
-        return float(np.log1p(-gammaincc(a, x)))
+        log_kappa = float(np.log1p(-gammaincc(a, x)))
+        if log_kappa == 0:
+            raise InvalidInput(
+                f"eta {eta:g} is so wide for {dimension} dimensions of deviation {sigma:g} that a blind guess at the "
+                "mean is always right (kappa is 1); count only closer ones."
+            )
+        return log_kappa
     # lower incomplete gamma by its series: x^a e^-x / Gamma(a + 1) (1 + x / (a + 1) + x^2 / ((a + 1)(a + 2)) + ...)
     term, total, n = 1.0, 1.0, 0
     while term > 1e-17 * total:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from divulge.errors import InvalidInput, MissingPackage
+from divulge.informed.descent import encode
 from divulge.progress import report
 from divulge.protection.clipping import Stack, clipped_sum
 from divulge.training import Privacy, Recipe
@@ -29,7 +30,9 @@ def train(recipe: Recipe, X: Any, y: Any, *, start: nn.Module | None = None) -> 
     model = recipe.initial_model() if start is None else copy.deepcopy(start).to(recipe.dtype)
     if recipe.batch_size is not None and recipe.batch_size < len(rows):
         return _train_sampled(recipe, privacy, model, rows, targets)
-    stack = _descend(recipe, Stack.of(model), [(rows[None], targets[None])], [_generator(privacy.noise_seed)])
+    stack = Stack.of(model)
+    encoded = encode(recipe, targets, stack.outputs).to(recipe.dtype)
+    _descend(recipe, stack, [(rows.flatten(1)[None], encoded[None])], [_generator(privacy.noise_seed)])
     with torch.no_grad():
         for parameter, trained in zip(model.parameters(), stack.parameters(), strict=True):
             parameter.copy_(trained[0])
@@ -51,13 +54,15 @@ def train_many(
     if len(noise_seeds) != len(own_rows):
         raise InvalidInput(f"Each of the {len(own_rows)} models needs a noise seed; got {len(noise_seeds)}.")
     stack = Stack.of(recipe.initial_model(), copies=len(own_rows))
-    parts = [(rows[None], targets[None]), (own_rows[:, None], own_targets[:, None])]
-    return _descend(recipe, stack, parts, [_generator(seed) for seed in noise_seeds]).flat()
+    known, own = (encode(recipe, y, stack.outputs).to(recipe.dtype) for y in (targets, own_targets))
+    parts = [(rows.flatten(1)[None], known[None]), (own_rows.flatten(1)[:, None], own.T[:, :, None])]
+    _descend(recipe, stack, parts, [_generator(seed) for seed in noise_seeds])
+    return stack.flat()
 
 
 def _descend(
     recipe: Recipe, stack: Stack, parts: list[tuple[Tensor, Tensor]], generators: list[torch.Generator]
-) -> Stack:
+) -> None:
     """Full-batch private descent of all models in the stack, in place."""
     privacy = recipe.privacy
     parameters = stack.parameters()
@@ -72,7 +77,6 @@ def _descend(
         descent.step()
         if step % 10 == 0 or step + 1 == recipe.epochs:
             report("private training", step + 1, recipe.epochs, gradient_norm=f"{float(norms.mean()):.3g}")
-    return stack
 
 
 def _add_noise(gradients: list[Tensor], deviation: float, generators: list[torch.Generator]) -> None:

@@ -1,0 +1,181 @@
+"""Every bound side by side: at one noise, inverted for the chance you accept, and along a grid of epsilon.
+
+This is the page a user asks for (``divulge bound``, the audit's last finding). Which bound holds is in
+``divulge.protection.bounds``; what a noise spends is asked of the accountant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from divulge.errors import InvalidInput
+from divulge.protection import accounting, bounds
+from divulge.training import Recipe
+
+TIGHT = "tight"
+RENYI = "Theorem 2 (RDP, best order)"
+ZCDP = "Corollary 4 (zCDP)"
+DP = "Corollary 3 plus delta"
+PURE = "Corollary 3 (pure DP)"
+_EPSILONS = (0.1, 1e4)
+_SAMPLED_NOISES = (0.5, 20.0)  # below, the accountant's grid grows; above, nothing happens
+_SAMPLED_POINTS = 12
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What of a training run the accountant needs: how many noisy steps, and each record's chance to be in one."""
+
+    steps: int = 100
+    sampling_rate: float = 1.0
+
+    @classmethod
+    def of(cls, recipe: Recipe, records: int) -> Schedule:
+        """How ``recipe`` trains privately on so many records: full batches, or Poisson samples as Opacus draws them."""
+        if records < 1:
+            raise InvalidInput(f"A schedule needs the number of records; got {records}.")
+        if recipe.batch_size is None or recipe.batch_size >= records:
+            return cls(recipe.epochs, 1.0)
+        batches = math.ceil(records / recipe.batch_size)
+        return cls(recipe.epochs * batches, 1 / batches)
+
+    @property
+    def full_batch(self) -> bool:
+        return self.sampling_rate == 1.0
+
+
+@dataclass(frozen=True)
+class Enough:
+    """The least protection that one bound asks for. Gaussian noise never gives pure DP, so that has no multiplier."""
+
+    bound: str
+    epsilon: float
+    delta: float
+    noise_multiplier: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Page:
+    """The bounds along a grid: ``log_gammas[bound][i]`` at ``epsilons[i]``, which ``noises[i]`` spends."""
+
+    log_kappa: float
+    delta: float
+    schedule: Schedule
+    epsilons: list[float]
+    noises: list[float]
+    log_gammas: dict[str, list[float]]
+
+    def plot(self, accepted: float | None = None) -> bytes:
+        """A PNG of the page; ``accepted`` draws the chance you accept."""
+        from divulge.report.pictures import curve
+
+        lines = {
+            **self.log_gammas,
+            f"a blind guess ({chance(self.log_kappa)})": [self.log_kappa] * len(self.epsilons),
+        }
+        if accepted is not None:
+            lines[f"accepted ({accepted:.3g})"] = [math.log(accepted)] * len(self.epsilons)
+        tiny = self.log_kappa < -600  # below what a float holds, so the exponents are drawn
+        shown = [
+            (name, self.epsilons, [log / math.log(10) if tiny else math.exp(log) for log in logs])
+            for name, logs in lines.items()
+        ]
+        return curve(
+            shown, x_label=f"epsilon at delta {self.delta:g}", log_x=True, log_y=not tiny,
+            y_label=("log10 of the " if tiny else "") + "chance of a reconstruction, at most",
+        )  # fmt: skip
+
+
+def guarantees(
+    noise_multiplier: float, *, log_kappa: float, schedule: Schedule, delta: float
+) -> tuple[float, dict[str, float]]:
+    """The epsilon that a noise multiplier spends at ``delta``, and the log of the chance that each bound allows."""
+    every = _bounds(log_kappa, schedule, delta)
+    gammas = {name: bound(noise_multiplier) for name, bound in every.items()}
+    return _epsilon(noise_multiplier, schedule, delta), gammas
+
+
+def enough(log_kappa: float, gamma: float, *, schedule: Schedule, delta: float) -> list[Enough]:
+    """For each bound the smallest noise (and largest epsilon) that keeps every attacker's chance at or below gamma."""
+    start = bounds.smallest_noise(
+        log_kappa, gamma, steps=schedule.steps, sampling_rate=schedule.sampling_rate, theorem="gaussian"
+    )
+    rows = []
+    for name, bound in _bounds(log_kappa, schedule, delta).items():
+        noise = start if name == TIGHT else _smallest(bound, math.log(gamma), start)
+        if noise is not None:
+            rows.append(Enough(name, _epsilon(noise, schedule, delta), delta, noise))
+    return [*rows, Enough(PURE, bounds.largest_epsilon(log_kappa, gamma), 0.0)]
+
+
+def page(log_kappa: float, *, schedule: Schedule, delta: float, points: int = 100) -> Page:
+    """The bounds along a grid of epsilon (of noise, for sampled batches, where the accountant takes a second each)."""
+    if schedule.full_batch:
+        wanted = np.geomspace(*_EPSILONS, points).tolist()
+        noises = [accounting.noise_for(epsilon, delta=delta, steps=schedule.steps) for epsilon in wanted]
+    else:
+        noises = np.geomspace(*_SAMPLED_NOISES, min(points, _SAMPLED_POINTS))[::-1].tolist()
+    rows = [guarantees(noise, log_kappa=log_kappa, schedule=schedule, delta=delta) for noise in noises]
+    return Page(
+        log_kappa, delta, schedule, [epsilon for epsilon, _ in rows], noises,
+        {name: [gammas[name] for _, gammas in rows] for name in rows[0][1]},
+    )  # fmt: skip
+
+
+def chance(log_probability: float) -> str:
+    """A probability for a person, however small."""
+    if log_probability > -700:
+        return f"{math.exp(log_probability):.3g}"
+    return f"10^{log_probability / math.log(10):.0f}"
+
+
+def _bounds(log_kappa: float, schedule: Schedule, delta: float) -> dict[str, Callable[[float], float]]:
+    """Each bound that the schedule has, as a function from noise multiplier to log gamma."""
+    steps, rate = schedule.steps, schedule.sampling_rate
+
+    def tight(noise: float) -> float:
+        if schedule.full_batch:
+            return bounds.log_bound_gaussian(log_kappa, bounds.gaussian_mu(noise, steps))
+        return bounds.log_subsampled_bound(log_kappa, noise, rate, steps)
+
+    def renyi(noise: float) -> float:
+        curve = accounting.rdp_curve(noise_multiplier=noise, steps=steps, sampling_rate=rate)
+        return min(bounds.log_bound_rdp(log_kappa, *order) for order in curve)
+
+    def dp(noise: float) -> float:
+        return bounds.log_bound_dp(log_kappa, _epsilon(noise, schedule, delta), delta)
+
+    found: dict[str, Callable[[float], float]] = {TIGHT: tight, RENYI: renyi, DP: dp}
+    if schedule.full_batch:
+        found[ZCDP] = lambda noise: bounds.log_bound_zcdp(log_kappa, bounds.gaussian_mu(noise, steps) ** 2 / 2)
+    return found
+
+
+def _epsilon(noise: float, schedule: Schedule, delta: float) -> float:
+    return accounting.epsilon_spent(
+        noise_multiplier=noise, steps=schedule.steps, delta=delta, sampling_rate=schedule.sampling_rate
+    )
+
+
+def _smallest(bound: Callable[[float], float], log_gamma: float, start: float) -> float | None:
+    """The least noise at which ``bound`` allows no more than gamma, from the tight bound's noise upwards; None where
+    none is enough (gamma hardly above kappa, for a bound that gives something away at any noise)."""
+    low = high = math.log(start)
+    step = 0.5
+    while bound(math.exp(high)) > log_gamma:
+        if step > 16:
+            return None
+        low, high, step = high, high + step, 2 * step
+    if low == high:
+        return start
+    root: float = brentq(lambda log_noise: bound(math.exp(log_noise)) - log_gamma, low, high, xtol=1e-5)
+    return math.exp(root + 1e-5)

@@ -25,7 +25,16 @@ CAP = 60.0
 SHAPES = ((20, 8), (50, 16))
 NETWORKS = 3
 OUTPUTS = 10
-PACKAGES = ["adversarial-robustness-toolbox==1.20.1", "numpy<2", "scipy", "scikit-learn", "six", "tqdm", "setuptools"]
+PACKAGES = [
+    "adversarial-robustness-toolbox==1.20.1",
+    "numpy<2",
+    "scipy",
+    "scikit-learn",
+    "six",
+    "tqdm",
+    "packaging",
+    "setuptools",
+]
 
 WORKER = """
 import json, sys, time

@@ -9,6 +9,7 @@ from torch.nn.utils import parameters_to_vector
 from divulge import Recipe
 from divulge.errors import InvalidInput, UnsupportedModel, WrongShape
 from divulge.informed import descent, sweeps
+from divulge.informed.setting import as_mlp, encode, reference_weights, unflat
 
 BASE = {
     "widths": [20, 6, 4], "activation": "elu", "learning_rate": 0.2, "momentum": 0.9, "epochs": 25,
@@ -53,7 +54,7 @@ def test_a_group_equals_the_plain_training(name, position):
     recipe = Recipe(**{**BASE, **options})
     X, y, Z, zy = data(recipe, n=12 if name == "few rows" else 60)
     setting = descent.prepare(recipe, X, y, dtype=torch.float64, position=position)
-    got = descent.train_group(setting, Z, zy) + descent.reference_weights(setting)
+    got = descent.train_group(setting, Z, zy) + reference_weights(setting)
     for row in range(3):
         expected = plainly(recipe, X, y, Z[row], zy[row], len(X) if position is None else position)
         assert (got[row] - expected).abs().max() <= 1e-12
@@ -73,7 +74,7 @@ def test_sweeps_are_derivatives_of_training(name):
     recipe = Recipe(**{**BASE, **VARIANTS[name]})
     X, y, Z, zy = data(recipe)
     setting = descent.prepare(recipe, X, y, dtype=torch.float64)
-    targets = descent.encode(recipe, zy, setting.widths[-1]).T
+    targets = encode(recipe, zy, setting.widths[-1]).T
     run = sweeps.Run(setting, Z, targets)
     generator = torch.Generator().manual_seed(9)
     dZ = torch.randn(Z.shape, generator=generator, dtype=torch.float64)
@@ -90,7 +91,7 @@ def test_runs_can_be_taken_over():
     recipe = Recipe(**BASE)
     X, y, Z, zy = data(recipe)
     setting = descent.prepare(recipe, X, y, dtype=torch.float64)
-    targets = descent.encode(recipe, zy, 4).T
+    targets = encode(recipe, zy, 4).T
     run, other = sweeps.Run(setting, Z, targets), sweeps.Run(setting, Z[1:] * 0.5, targets[1:])
     run.replace(torch.tensor([2]), other, torch.tensor([False, True]))
     expected = sweeps.Run(setting, torch.stack([Z[0], Z[1], Z[2] * 0.5]), targets)
@@ -102,11 +103,11 @@ def test_runs_can_be_taken_over():
 
 def test_named_architectures_are_recognised():
     recipe = Recipe(architecture={"architecture": "balle-mlp", "shape": [1, 4, 5], "outputs": 4}, epochs=3)
-    plain = descent.as_mlp(recipe)
+    plain = as_mlp(recipe)
     assert plain is not None
     assert plain.widths == (20, 10, 4)
     assert plain.activation == "elu"
-    assert descent.as_mlp(Recipe(architecture="balle-cnn")) is None
+    assert as_mlp(Recipe(architecture="balle-cnn")) is None
 
 
 def test_what_does_not_fit_is_refused():
@@ -122,6 +123,6 @@ def test_what_does_not_fit_is_refused():
         descent.prepare(Recipe(architecture="balle-cnn"), X, y, dtype=torch.float64)
     setting = descent.prepare(Recipe(**{**BASE, **ADAM}), X, y, dtype=torch.float64)
     with pytest.raises(UnsupportedModel, match="not Adam"):
-        sweeps.Run(setting, Z, descent.encode(recipe, zy, 4).T)
+        sweeps.Run(setting, Z, encode(recipe, zy, 4).T)
     with pytest.raises(WrongShape, match="weights"):
-        descent.unflat(setting, torch.zeros(1, 5000))
+        unflat(setting, torch.zeros(1, 5000))

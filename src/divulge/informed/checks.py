@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 
 from divulge.errors import AttackFailed, InvalidInput, NonFiniteInput, WrongShape
 from divulge.informed import descent
+from divulge.informed.setting import Setting, reference_weights
 from divulge.informed.shadows import checked_rows, flat_weights
 from divulge.training import Recipe
 
@@ -25,9 +26,9 @@ def known(recipe: Recipe, X: Any, y: Any) -> tuple[Tensor, Tensor]:
     return checked_rows(recipe, X, y, "known")
 
 
-def differences(setting: descent.Setting, models: Sequence[nn.Module | Tensor]) -> Tensor:
+def differences(setting: Setting, models: Sequence[nn.Module | Tensor]) -> Tensor:
     """The released weights less the reference run's [B, P]."""
-    reference = descent.reference_weights(setting)
+    reference = reference_weights(setting)
     rows = []
     for model in models:
         weights = model.reshape(-1).to(torch.float64) if isinstance(model, Tensor) else flat_weights(model)
@@ -53,7 +54,7 @@ def same_size(released: Tensor, own: Tensor) -> None:
 
 
 def reproduces(
-    setting: descent.Setting, X: Tensor, y: Tensor, target: Tensor, guesses: Tensor, initial: nn.Module | None
+    setting: Setting, X: Tensor, y: Tensor, target: Tensor, guesses: Tensor, initial: nn.Module | None
 ) -> None:
     """Refuse released weights that the known rows and one more could not have led to.
 
@@ -73,15 +74,15 @@ def reproduces(
             "or their order are not this model's. Without the initial weights this attack is not possible."
         )
     if len(target) == 1:
-        alone = flat_weights(setting.recipe.train(X, y, start=initial)) - descent.reference_weights(setting)
+        alone = flat_weights(setting.recipe.train(X, y, start=initial)) - reference_weights(setting)
         close = float((target[0].to(torch.float64) - alone).norm())
-        if close <= 1e3 * torch.finfo(setting.recipe.dtype).eps * float(descent.reference_weights(setting).norm()):
+        if close <= 1e3 * torch.finfo(setting.recipe.dtype).eps * float(reference_weights(setting).norm()):
             raise AttackFailed(
                 "The known rows alone lead to exactly these weights: the known set already contains the target."
             )
 
 
-def _swing(setting: descent.Setting, X: Tensor, y: Tensor) -> float:
+def _swing(setting: Setting, X: Tensor, y: Tensor) -> float:
     """How far the known rows' outliers would move the weights: rows under the labels of others."""
     labels = sorted(set(y.tolist()))
     if len(labels) < 2:

@@ -23,6 +23,7 @@ from torch.nn.functional import normalize
 from divulge.errors import InvalidInput, WrongShape
 from divulge.informed import checks, descent, gauss_newton, sweeps
 from divulge.informed.record import Record
+from divulge.informed.setting import Setting, encode
 from divulge.informed.shadows import group_size
 from divulge.progress import report
 from divulge.training import Recipe
@@ -97,7 +98,7 @@ def direct(
 
 
 def _attack(
-    setting: descent.Setting,
+    setting: Setting,
     X: Tensor,
     y: Tensor,
     target: Tensor,
@@ -129,7 +130,7 @@ def _attack(
     return records
 
 
-def _trainer(setting: descent.Setting, encoded: Tensor) -> gauss_newton.Train:
+def _trainer(setting: Setting, encoded: Tensor) -> gauss_newton.Train:
     def train(rows: Tensor, which: Tensor) -> sweeps.Run:
         return sweeps.Run(setting, rows, encoded[which])
 
@@ -149,14 +150,14 @@ class _Guesses:
     runs: int
 
     @classmethod
-    def of(cls, setting: descent.Setting, X: Tensor, y: Tensor) -> _Guesses:
+    def of(cls, setting: Setting, X: Tensor, y: Tensor) -> _Guesses:
         names = sorted(set(y.tolist()))
         flat = X.reshape(len(X), -1)
         means = torch.stack([flat[y == name].mean(dim=0) for name in names])
         rows = torch.cat([means, *(flat[y == name][:_WITNESSES] for name in names)]).to(setting.dtype)
         counts = [min(_WITNESSES, int((y == name).sum())) for name in names]
         owner = torch.tensor([*range(len(names)), *(i for i, n in enumerate(counts) for _ in range(n))])
-        encoded = descent.encode(setting.recipe, torch.tensor(names), setting.widths[-1]).T.to(setting.dtype)
+        encoded = encode(setting.recipe, torch.tensor(names), setting.widths[-1]).T.to(setting.dtype)
         parts = [
             descent.train_encoded(setting, rows[part], encoded[owner[part]])
             for part in torch.split(torch.arange(len(rows)), group_size(setting))
@@ -181,7 +182,7 @@ class _Guesses:
 
 
 def _decide(
-    setting: descent.Setting, guesses: _Guesses, target: Tensor, bounds: tuple[float, float] | None
+    setting: Setting, guesses: _Guesses, target: Tensor, bounds: tuple[float, float] | None
 ) -> tuple[Tensor, Tensor]:
     """The place of each target's label, and the training runs that the decision took."""
     likeness = guesses.likeness(target)
@@ -237,7 +238,7 @@ def _prior(X: Tensor, y: Tensor, means: Tensor, noise: float, dtype: torch.dtype
     return gauss_newton.Prior(means, torch.linalg.cholesky(covariance).to(dtype), noise)
 
 
-def _group(setting: descent.Setting) -> int:
+def _group(setting: Setting) -> int:
     """How many rows to attack at once, by the memory that their runs take."""
     batches = setting.batches()
     rows = sum(len(batch.known) if batch.known is not None else setting.n for batch in batches)

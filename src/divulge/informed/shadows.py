@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from divulge import workers as pool
 from divulge.errors import InvalidInput, WrongShape
 from divulge.informed import descent
+from divulge.informed.setting import Setting, as_mlp, encode, reference_weights, supported
 from divulge.training import Recipe
 
 Precision = Literal["float64", "float32", "bfloat16"]
@@ -106,7 +107,7 @@ Job = tuple[int, Tensor, Tensor]
 class _Together:
     """A group as one tensor program."""
 
-    setting: descent.Setting
+    setting: Setting
     reference: Tensor
     group: int
 
@@ -139,16 +140,16 @@ class _OneByOne:
 def _program(
     recipe: Recipe, X: Tensor, y: Tensor, precision: str, position: int | None, start: nn.Module | None
 ) -> _Together | _OneByOne:
-    if descent.supported(recipe):
+    if supported(recipe):
         dtype = torch.float64 if precision == "float64" else torch.float32
         half = precision == "bfloat16"
         setting = descent.prepare(recipe, X, y, dtype=dtype, position=position, start=start, half=half)
-        return _Together(setting, descent.reference_weights(setting), group_size(setting))
+        return _Together(setting, reference_weights(setting), group_size(setting))
     reference = flat_weights(recipe.train(X, y, start=start))
     return _OneByOne(recipe, (X, y), len(X) if position is None else position, start, reference)
 
 
-def group_size(setting: descent.Setting) -> int:
+def group_size(setting: Setting) -> int:
     """How many models to train at once."""
     rows = min(setting.n, setting.recipe.batch_size or setting.n) + 1
     return max(1, min(256, _ELEMENTS // (max(setting.widths[1:]) * rows)))
@@ -169,12 +170,12 @@ def flat_weights(model: nn.Module) -> Tensor:
 def checked_rows(recipe: Recipe, X: Any, y: Any, which: str) -> tuple[Tensor, Tensor]:
     """Rows and labels that fit the recipe's model, in its precision; ``which`` names them in an error."""
     rows, targets = recipe.prepare(X, y)
-    plain = descent.as_mlp(recipe)
+    plain = as_mlp(recipe)
     if plain is not None and plain.widths is not None:
         width, outputs = plain.widths[0], plain.widths[-1]
         if rows[0].numel() != width:
             raise WrongShape(f"The recipe's model takes {width} features; the {which} rows have {rows[0].numel()}.")
-        descent.encode(recipe, targets, outputs)
+        encode(recipe, targets, outputs)
     return rows.cpu(), targets.cpu()
 
 

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from divulge.errors import UnsupportedModel
-from divulge.informed.descent import Batch, Group, Setting, flat, unflat
+from divulge.informed.descent import Group
+from divulge.informed.setting import Batch, Setting, flat, unflat
+from divulge.progress import tick
 
 Layers = list[tuple[Tensor, Tensor | None]]
 
@@ -46,6 +48,7 @@ class Run:
         self.steps: list[_Step] = []
         group = self.group
         for batch in setting.batches():
+            tick()
             layers = [(W.clone(), None if b is None else b.clone()) for W, b in group.layers]
             first = group.first_layer() if batch.unknown else None
             own = group.parameters[1].clone()
@@ -64,6 +67,7 @@ class Run:
         state = [torch.zeros_like(part) for part in group.parameters]
         moments = [torch.zeros_like(part) for part in group.parameters]
         for step in self.steps:
+            tick()
             Q, q = state[:2]
             shift = Q + q[:, :, None] * group.coordinates[:, None, :] + step.own[:, :, None] * turned[:, None, :]
             row = None
@@ -90,6 +94,7 @@ class Run:
         direct = torch.zeros_like(group.Z)
         rate, momentum, decay = float(recipe.learning_rate), float(recipe.momentum), float(recipe.weight_decay)
         for step in reversed(self.steps):
+            tick()
             alpha_v -= rate * alpha
             for moment, part in zip(moments, state, strict=True):
                 moment.sub_(part, alpha=rate)

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -29,10 +29,23 @@ from divulge.losses import Evaluation, Loss, check_labels, evaluate, labels_of, 
 from divulge.models.storage import refuse_code
 from divulge.progress import report
 
+if TYPE_CHECKING:
+    from divulge.reconstruction.margin import to_margin
+
 __all__ = [
     "Activation", "Evaluation", "Loss", "Optimiser", "Precision", "Privacy", "Recipe", "TrainingDiverged", "evaluate",
-    "labels_of", "loss_of", "shaped",
+    "labels_of", "loss_of", "shaped", "to_margin",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """``to_margin`` is training too, but its home brings much along, so it comes when it is asked for."""
+    if name == "to_margin":
+        from divulge.reconstruction.margin import to_margin
+
+        return to_margin
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 Activation = Literal["relu", "elu", "tanh", "softplus", "sigmoid"]
 Optimiser = Literal["sgd", "adam"]

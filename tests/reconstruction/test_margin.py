@@ -87,3 +87,9 @@ def test_contradicting_labels_are_said_and_the_model_kept() -> None:
     with pytest.raises(AttackFailed, match="different labels") as raised:
         margin.to_margin(margin.network([4, 5, 1], first_scale=0.1), X, torch.tensor([0, 1]), epochs=30)
     assert raised.value.partial.epochs == 30
+
+
+def test_training_to_the_margin_is_found_with_the_other_training() -> None:
+    from divulge import training
+
+    assert training.to_margin is margin.to_margin

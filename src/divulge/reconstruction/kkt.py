@@ -22,6 +22,7 @@ from divulge.progress import report
 from divulge.reconstruction import matching
 from divulge.reconstruction.agreement import Agreed, pool
 from divulge.reconstruction.network import Network, read
+from divulge.reconstruction.paper import PaperSettings, reconstruct
 from divulge.reconstruction.result import Reconstruction
 from divulge.reconstruction.stationarity import Candidates, Prior, Problem, Settings
 from divulge.reconstruction.subspace import RowSpace, row_space
@@ -42,7 +43,7 @@ def from_weights(
     batches: int = 1,
     seconds: float | None = None,
     samples: int | None = None,
-    settings: Settings | None = None,
+    settings: Settings | PaperSettings | None = None,
     at_least: int = 2,
     alike: float | None = None,
     method: Method = "row-space",
@@ -62,13 +63,16 @@ def from_weights(
     which a run that died goes on; ``workers`` spreads batches over processes or a Dask cluster.
     """
     if method == "paper":
-        from divulge.reconstruction.paper import reconstruct
-
+        if isinstance(settings, Settings):
+            raise InvalidInput('method="paper" takes PaperSettings; Settings are those of the row-space method.')
         return reconstruct(
-            model, seed=seed, n=n, mean=mean, shape=shape, samples=samples, seconds=seconds, device=device,
+            model, seed=seed, n=n, mean=mean, shape=shape, samples=samples, seconds=seconds, settings=settings,
+            device=device,
         )  # fmt: skip
     if method != "row-space":
         raise InvalidInput(f'method is "row-space" or "paper", not {method!r}.')
+    if isinstance(settings, PaperSettings):
+        raise InvalidInput('PaperSettings are for method="paper"; the row-space method takes Settings.')
     started = time.perf_counter()
     for name, count in (("restarts", restarts), ("batches", batches), ("at_least", at_least)):
         if count < 1:

@@ -1,0 +1,84 @@
+"""The search over the printed method's hyper-parameters: kept on disk, taken up again, spread over processes."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import optuna
+import pytest
+from torch import nn
+
+from divulge import reconstruction
+from divulge.errors import AttackFailed, InvalidInput
+from divulge.reconstruction import PaperSettings, Settings, margin
+from divulge.reconstruction.search import RANGES
+
+from .conftest import Target, odd_digits
+
+QUICK = PaperSettings(iterations=20)
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    X, y, _ = odd_digits(6, seed=1)
+    return margin.to_margin(margin.network([64, 20, 1], first_scale=1e-3, balanced=True), X - X.mean(dim=0), y).model
+
+
+def finished(storage: Path) -> int:
+    with sqlite3.connect(storage) as database:
+        return int(database.execute("select count(*) from trials where state in ('COMPLETE', 'FAIL')").fetchone()[0])
+
+
+def test_a_search_keeps_its_trials_and_goes_on_from_them(model: nn.Module, tmp_path: Path) -> None:
+    storage = tmp_path / "search.db"
+    first = reconstruction.search(model, n=6, trials=3, settings=QUICK, storage=storage)
+    assert first.trials == finished(storage) == 3
+    more = reconstruction.search(model, n=6, trials=5, settings=QUICK, storage=storage)
+    assert more.trials == finished(storage) == 5
+    assert more.score >= first.score
+    again = reconstruction.search(model, n=6, trials=5, settings=QUICK, storage=storage)
+    assert (again.settings, again.score) == (more.settings, more.score)
+    for name, (low, high, _) in RANGES.items():
+        assert low <= getattr(more.settings, name) <= high
+    assert more.settings.iterations == 20
+
+
+def test_the_best_settings_give_the_score_they_are_said_to(model: nn.Module, tmp_path: Path) -> None:
+    best = reconstruction.search(model, n=6, trials=4, settings=QUICK, storage=tmp_path / "search.db")
+    found = reconstruction.from_weights(model, method="paper", n=6, settings=best.settings)
+    assert -found.residual == pytest.approx(best.score)
+
+
+def test_with_training_inputs_runs_are_judged_by_them(target: Target, tmp_path: Path) -> None:
+    best = reconstruction.search(
+        target.model, n=8, training_inputs=target.X, trials=2, settings=QUICK, storage=tmp_path / "search.db"
+    )
+    assert 0 < best.score < 1
+
+
+def test_trials_run_in_several_processes_on_one_database(model: nn.Module, tmp_path: Path) -> None:
+    storage = tmp_path / "search.db"
+    best = reconstruction.search(model, n=6, trials=4, settings=QUICK, storage=storage, workers=2)
+    assert best.trials == finished(storage) == 4
+
+
+def test_a_trial_whose_process_died_is_made_up_for(model: nn.Module, tmp_path: Path) -> None:
+    storage = tmp_path / "search.db"
+    reconstruction.search(model, n=6, trials=1, settings=QUICK, storage=storage)
+    (study,) = optuna.get_all_study_summaries(f"sqlite:///{storage}")
+    optuna.load_study(study_name=study.study_name, storage=f"sqlite:///{storage}").ask()
+    best = reconstruction.search(model, n=6, trials=2, settings=QUICK, storage=storage)
+    assert best.trials == 2
+
+
+def test_says_what_it_needs_and_when_nothing_came(model: nn.Module, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="trials is a whole number"):
+        reconstruction.search(model, n=6, trials=0, storage=tmp_path / "search.db")
+    hopeless = PaperSettings(iterations=60, stationary=1e30)
+    with pytest.raises(AttackFailed, match="diverged"):
+        reconstruction.search(model, n=6, trials=1, settings=hopeless, storage=tmp_path / "search.db")
+    with pytest.raises(InvalidInput, match="PaperSettings"):
+        reconstruction.from_weights(model, method="paper", n=6, settings=Settings())
+    with pytest.raises(InvalidInput, match="row-space method takes Settings"):
+        reconstruction.from_weights(model, settings=QUICK)

@@ -50,6 +50,8 @@ def audit(
     out: str | Path | None = None,
     trust_pickle: bool = False,
     precision: str = "native",
+    input_shape: Sequence[int] | None = None,
+    output: str | None = None,
     workers: int | str | None = None,
     journal: str | Path | None = None,
     token_env: str | None = None,
@@ -62,7 +64,8 @@ def audit(
     ``access`` is what the attacker may see (by default all the auditor can show: weights of a local model, values of a
     remote one). ``budget`` is how many rows each adversary may ask, ``time`` how many seconds the whole may take. With
     ``out`` findings are kept there as they come, and the same call goes on from them. ``workers`` spreads restarts and
-    records over processes or a Dask cluster. The options from ``journal`` on are for remote models.
+    records over processes or a Dask cluster. ``input_shape`` and ``output`` say what a function or an endpoint does not
+    say itself, as for ``divulge.oracle``; the options from ``journal`` on are for remote models.
     """
     if time <= 0:
         raise InvalidInput(f"An audit needs time; got {time} seconds.")
@@ -71,7 +74,8 @@ def audit(
     target = look_at(
         model, training_data, unseen=unseen, recipe=recipe, access=access, guard=guard, budget=budget, seed=seed,
         shape=shape, columns=columns, mean=mean, name=name, trust_pickle=trust_pickle, precision=precision, out=out,
-        workers=workers, journal=journal, token_env=token_env, rate_limit=rate_limit,
+        input_shape=input_shape, output=output, workers=workers, journal=journal, token_env=token_env,
+        rate_limit=rate_limit,
     )  # fmt: skip
     store = None
     if out is not None:
@@ -170,6 +174,8 @@ def look_at(
     trust_pickle: bool = False,
     precision: str = "native",
     out: str | Path | None = None,
+    input_shape: Sequence[int] | None = None,
+    output: str | None = None,
     workers: int | str | None = None,
     journal: str | Path | None = None,
     token_env: str | None = None,
@@ -187,8 +193,10 @@ def look_at(
     check_access(access)
     if access == "weights" and (remote or guard):
         raise InvalidInput("Weights cannot be granted through an address or a guard; choose value, gradient or label.")
-    endpoint = {"journal": journal, "token_env": token_env, "rate_limit": rate_limit} if remote else {}
-    make = _oracle_maker(source, endpoint, budget=budget, guard=guard, seed=seed, precision=precision)
+    options: dict[str, Any] = {"budget": budget, "precision": precision, "input_shape": input_shape, "output": output}
+    if remote:
+        options |= {"journal": journal, "token_env": token_env, "rate_limit": rate_limit}
+    make = _oracle_maker(source, options, guard=guard, seed=seed)
     first = make("gradient" if access == "weights" and not remote else access)
     module = _weights_of(source) if access == "weights" else None
     kind: Kind = kind_of_module(module) if module is not None else _kind_by_asking(make, access)
@@ -217,12 +225,10 @@ def look_at(
     )
 
 
-def _oracle_maker(
-    source: Any, endpoint: dict[str, Any], *, budget: int | None, guard: str, seed: int, precision: str
-) -> Any:
+def _oracle_maker(source: Any, options: dict[str, Any], *, guard: str, seed: int) -> Any:
     def make(access: Access) -> Oracle:
-        inner = "value" if access == "label" and guard else access
-        view = oracle(source, access=inner, budget=budget, precision=precision, **endpoint)  # type: ignore[arg-type]
+        inner: Access = "value" if access == "label" and guard else access
+        view = oracle(source, access=inner, **options)
         if guard:
             from divulge.oracles.guards import guard as guards
 

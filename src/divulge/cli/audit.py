@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from divulge.cli.common import Json, Quiet, RateLimit, Seed, TokenEnv, Workers, jobs_of, seconds_of, session, show
+from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, seconds_of, session, show
+from divulge.cli.target import InputShape, RateLimit, Target, TokenEnv, TrustPickle, shape_of
 from divulge.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -17,9 +18,7 @@ FAILED_THE_THRESHOLD = 5
 
 
 def command(
-    target: Annotated[
-        str, typer.Argument(help="A model folder or file, an ONNX file, an http:// address, module:function.")
-    ],
+    target: Target,
     data: Annotated[
         str | None,
         typer.Option(
@@ -49,10 +48,14 @@ def command(
     resume: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Go on with the audit whose results are in this folder.")
     ] = None,
+    input_shape: InputShape = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The output to read, where there are several.")
+    ] = None,
     workers: Workers = None,
     token_env: TokenEnv = None,
     rate_limit: RateLimit = None,
-    trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")] = False,
+    trust_pickle: TrustPickle = False,
     seed: Seed = 0,
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the report is written.")] = Path("audit"),
     json: Json = False,
@@ -79,6 +82,8 @@ def command(
             seed=seed,
             out=folder,
             trust_pickle=trust_pickle,
+            input_shape=shape_of(input_shape),
+            output=output,
             workers=jobs_of(workers),
             journal=folder / "answers.db",
             token_env=token_env,

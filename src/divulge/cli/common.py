@@ -19,13 +19,6 @@ Seed = Annotated[int, typer.Option("--seed", help="Fixes every random choice.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Write results to this folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no text; the exit code tells.")]
-TokenEnv = Annotated[
-    str | None,
-    typer.Option("--token-env", metavar="NAME", help="Environment variable with the endpoint's token."),
-]
-RateLimit = Annotated[
-    float | None, typer.Option("--rate-limit", metavar="N", help="Requests a second that an endpoint may be sent.")
-]
 Workers = Annotated[
     str | None,
     typer.Option("--workers", metavar="N|all|tcp://HOST:PORT", help="Processes on this machine, or a Dask cluster."),

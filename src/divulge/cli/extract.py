@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, session, show
+from divulge.cli.target import Budget, InputShape, Journal, RateLimit, Target, TokenEnv, TrustPickle, opened
 from divulge.errors import DivulgeError, InvalidInput
 
 if TYPE_CHECKING:
     from divulge.extraction import Extraction
-    from divulge.oracles import Access, Oracle
+    from divulge.oracles import Oracle
 
 METHODS = {
     "gradient": ("default", "paper", "softmax", "training"),
@@ -23,11 +24,9 @@ NOT_EXACT = 3
 
 
 def command(
-    target: Annotated[
-        str, typer.Argument(help="A model folder or file, an ONNX file, an http:// address, module:function.")
-    ],
+    target: Target,
     access: Annotated[str, typer.Option(help="What the attacker may see: gradient or value.")] = "gradient",
-    budget: Annotated[int | None, typer.Option(help="Rows that may be asked in all.")] = None,
+    budget: Budget = None,
     width: Annotated[int | None, typer.Option(help="Hidden neurons, if known; only --method paper needs it.")] = None,
     method: Annotated[
         str,
@@ -39,18 +38,13 @@ def command(
     output: Annotated[
         str | None, typer.Option(help="What the model shows: logits or probabilities; or an ONNX output's name.")
     ] = None,
-    input_shape: Annotated[
-        str | None, typer.Option(metavar="3,32,32", help="Shape of one input, where the model does not say.")
-    ] = None,
+    input_shape: InputShape = None,
     checks: Annotated[int | None, typer.Option(help="Fresh rows to verify the copy on, with gradients.")] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write the copy as model.onnx too.")] = False,
-    journal: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Record of a remote model's answers; resumes from it.")
-    ] = None,
-    token_env: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Environment variable that holds a remote model's token.")
-    ] = None,
-    trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")] = False,
+    journal: Journal = None,
+    token_env: TokenEnv = None,
+    rate_limit: RateLimit = None,
+    trust_pickle: TrustPickle = False,
     student: Annotated[
         str | None, typer.Option(metavar="NAME", help="training: what to fit, such as one-hidden or two-conv.")
     ] = None,
@@ -64,20 +58,11 @@ def command(
 ) -> None:
     """Copy a model from its gradients or values. Exits 3 if an exact copy was sought and missed, 4 without budget."""
     with session(json=json, quiet=quiet):
-        import divulge
-
         _check(access, method)
-        remote = {"journal": journal, "token_env": token_env}
-        oracle = divulge.oracle(
-            target,
-            access=cast("Access", access),
-            budget=budget,
-            precision=cast("Any", precision),
-            output=output,
-            input_shape=_shape(input_shape),
-            trust_pickle=trust_pickle,
-            **{name: value for name, value in remote.items() if value is not None},  # type: ignore[arg-type]
-        )
+        oracle = opened(
+            target, access=access, budget=budget, precision=precision, output=output, input_shape=input_shape,
+            trust_pickle=trust_pickle, journal=journal, token_env=token_env, rate_limit=rate_limit,
+        )  # fmt: skip
         if method == "training":
             from divulge.cli.learning import learn
 
@@ -88,7 +73,9 @@ def command(
         try:
             stolen = _attack(oracle, access, method, checks, options)
         except DivulgeError as error:
-            if isinstance(error.partial, divulge.extraction.Extraction):
+            from divulge.extraction import Extraction
+
+            if isinstance(error.partial, Extraction):
                 _deliver(error.partial, out, onnx=onnx, json=json, quiet=quiet)
             raise
         _deliver(stolen, out, onnx=onnx, json=json, quiet=quiet)
@@ -103,15 +90,6 @@ def _check(access: str, method: str) -> None:
         raise InvalidInput("Labels alone do not give an exact copy; use --access value, or divulge span for labels.")
     if method not in METHODS[access]:
         raise InvalidInput(f"With {access} access --method is one of {', '.join(METHODS[access])}; got {method!r}.")
-
-
-def _shape(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(int(extent) for extent in text.split(","))
-    except ValueError as error:
-        raise InvalidInput(f"--input-shape takes numbers such as 3,32,32; got {text!r}.") from error
 
 
 def _attack(oracle: Oracle, access: str, method: str, checks: int | None, options: dict[str, Any]) -> Extraction:

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from divulge.cli.common import Json, Out, Quiet, Seed, session, show
+from divulge.cli.target import Budget, InputShape, Journal, RateLimit, Target, TokenEnv, TrustPickle, opened
 from divulge.errors import DivulgeError, InvalidInput
 
 if TYPE_CHECKING:
@@ -33,19 +34,12 @@ app = typer.Typer(
     help="Which part of the input does a model listen to? 'divulge span TARGET' is short for 'divulge span recover'.",
 )
 
-Target = Annotated[
-    str, typer.Argument(help="A saved-model folder, a .safetensors or .onnx file, an http:// address, module:function.")
-]
-Shape = Annotated[
-    str | None, typer.Option("--input-shape", metavar="C,H,W", help="Shape of one input, for convolutional models.")
-]
 Precision = Annotated[
     str,
     typer.Option(
         help="native; double, which asks a float64 copy; or extended, Algorithm 2 as printed in long numbers."
     ),
 ]
-TrustPickle = Annotated[bool, typer.Option("--trust-pickle", help="Load files that can run code.")]
 
 
 @app.command("recover")
@@ -64,14 +58,17 @@ def recover(
         typer.Option(metavar="FILE.npy", help="Write all query points there before the first answer (non-adaptive)."),
     ] = None,
     scale: Annotated[float, typer.Option(help="Spread of the query points.")] = 1.0,
-    budget: Annotated[int | None, typer.Option(help="Most rows that may be asked.")] = None,
+    budget: Budget = None,
     precision: Precision = "native",
     bits: Annotated[int, typer.Option(help="Length of the numbers with --precision extended.")] = 256,
     reference: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER|FILE.npy", help="A saved span, or rows, to measure the largest angle to."),
     ] = None,
-    input_shape: Shape = None,
+    input_shape: InputShape = None,
+    journal: Journal = None,
+    token_env: TokenEnv = None,
+    rate_limit: RateLimit = None,
     trust_pickle: TrustPickle = False,
     seed: Seed = 0,
     out: Out = None,
@@ -81,8 +78,11 @@ def recover(
     """Recover the input subspace that TARGET depends on."""
     with session(json=json, quiet=quiet):
         _check_choices(access, method, precision)
-        oracle = _open(target, "weights" if precision == "extended" else access, budget, precision, input_shape,
-                       trust_pickle)  # fmt: skip
+        oracle = opened(
+            target, access="weights" if precision == "extended" else access, budget=budget,
+            precision="double" if precision == "double" else "native", input_shape=input_shape,
+            trust_pickle=trust_pickle, journal=journal, token_env=token_env, rate_limit=rate_limit,
+        )  # fmt: skip
         compared = _reference(reference) if reference is not None else None
         try:
             if access == "label":
@@ -131,7 +131,10 @@ def obfuscate(
     ] = False,
     access: Annotated[str, typer.Option(help="What the attacker sees: gradient, value or label.")] = "gradient",
     precision: Precision = "double",
-    input_shape: Shape = None,
+    input_shape: InputShape = None,
+    journal: Journal = None,
+    token_env: TokenEnv = None,
+    rate_limit: RateLimit = None,
     trust_pickle: TrustPickle = False,
     seed: Seed = 0,
     out: Out = None,
@@ -148,7 +151,10 @@ def obfuscate(
         from divulge import span as spans
         from divulge.span import pictures
 
-        oracle = _open(target, access, None, precision, input_shape, trust_pickle)
+        oracle = opened(
+            target, access=access, precision=precision, input_shape=input_shape, trust_pickle=trust_pickle,
+            journal=journal, token_env=token_env, rate_limit=rate_limit,
+        )  # fmt: skip
         originals = _read_inputs(inputs, oracle.input_dim)[:rows]
         found = spans.load(span) if span is not None else _recovered(oracle, seed)
         limits = _bounds(bounds)
@@ -167,25 +173,6 @@ def obfuscate(
             f"{found.input_dim} dimensions."
         )
         show(result, json_wanted=json, quiet=quiet, text=text)
-
-
-def _open(
-    target: str, access: str, budget: int | None, precision: str, input_shape: str | None, trust_pickle: bool
-) -> Oracle:
-    import divulge
-
-    shape = None
-    if input_shape is not None:
-        try:
-            shape = [int(extent) for extent in input_shape.split(",")]
-        except ValueError as error:
-            raise InvalidInput(f"--input-shape is whole numbers, such as 1,28,28; got {input_shape!r}.") from error
-    level: Any = access
-    asked: Oracle = divulge.oracle(
-        target, access=level, budget=budget, precision="double" if precision == "double" else "native",
-        input_shape=shape, trust_pickle=trust_pickle,
-    )  # fmt: skip
-    return asked
 
 
 def _check_choices(access: str, method: str, precision: str) -> None:

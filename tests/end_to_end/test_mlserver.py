@@ -12,6 +12,8 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -20,8 +22,10 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from divulge import errors
+import divulge
+from divulge import datasets, errors
 from divulge.oracles.http_model import HttpOracle
+from divulge.reconstruction import margin
 
 MLSERVER = os.environ.get("DIVULGE_MLSERVER", "")
 pytestmark = [
@@ -41,6 +45,17 @@ joblib.dump(model, "model.joblib")
 json.dump({"weights": model.coef_.tolist(), "bias": model.intercept_.tolist()}, sys.stdout)
 """
 
+NETWORK = """
+import json, sys
+import joblib, numpy as np
+from sklearn.neural_network import MLPRegressor
+
+A, b, w = (np.array(part) for part in json.load(sys.stdin))
+model = MLPRegressor(hidden_layer_sizes=(len(b),), max_iter=1).fit(np.eye(A.shape[1]), np.ones(A.shape[1]))
+model.coefs_, model.intercepts_ = [A.T, w.T], [b, np.zeros(1)]
+joblib.dump(model, "model.joblib")
+"""
+
 
 def free_ports(n: int) -> list[int]:
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
@@ -50,19 +65,17 @@ def free_ports(n: int) -> list[int]:
     return ports
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mlserver")
-    python = Path(MLSERVER).with_name("python")  # a joblib file is read by the version that wrote it
-    fit = subprocess.run([python, "-c", FIT], cwd=folder, stdout=subprocess.PIPE, check=True)
-    settings = {"name": "digits", "implementation": "mlserver_sklearn.SKLearnModel"}
+@contextmanager
+def mlserver(folder: Path, name: str) -> Iterator[str]:
+    """The address of the scikit-learn model in ``folder / "model.joblib"``, served by MLServer."""
+    settings = {"name": name, "implementation": "mlserver_sklearn.SKLearnModel"}
     (folder / "model-settings.json").write_text(json.dumps(settings | {"parameters": {"uri": "./model.joblib"}}))
     http, grpc, metrics = free_ports(3)
     ports = {"http_port": http, "grpc_port": grpc, "metrics_port": metrics}
     (folder / "settings.json").write_text(json.dumps({"host": "127.0.0.1", "parallel_workers": 0} | ports))
     with (folder / "log.txt").open("w") as log:
         server = subprocess.Popen([MLSERVER, "start", "."], cwd=folder, stdout=log, stderr=log)
-    url = f"http://127.0.0.1:{http}/v2/models/digits"
+    url = f"http://127.0.0.1:{http}/v2/models/{name}"
     try:
         deadline = time.monotonic() + 90
         while True:
@@ -72,10 +85,26 @@ def served(tmp_path_factory):
             except httpx.HTTPError:
                 assert time.monotonic() < deadline, (folder / "log.txt").read_text()[-2000:]
                 time.sleep(0.3)
-        yield url, {name: np.array(values) for name, values in json.loads(fit.stdout).items()}
+        yield url
     finally:
         server.terminate()
         server.wait()
+
+
+def made_by(script: str, folder: Path, given: str = "") -> bytes:
+    """What a script prints in MLServer's own environment: a joblib file is read by the version that wrote it."""
+    python = Path(MLSERVER).with_name("python")
+    return subprocess.run(
+        [python, "-c", script], cwd=folder, input=given.encode(), stdout=subprocess.PIPE, check=True
+    ).stdout
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mlserver")
+    told = json.loads(made_by(FIT, folder))
+    with mlserver(folder, "digits") as url:
+        yield url, {name: np.array(values) for name, values in told.items()}
 
 
 def test_probabilities_are_those_of_the_model(served, tmp_path):
@@ -107,3 +136,27 @@ def test_what_mlserver_refuses_is_said(served):
         HttpOracle(url + "-not", input_shape=(64,))
     with pytest.raises(errors.BadAnswer, match="label_output"):  # its predict output holds whole numbers
         HttpOracle(url, input_shape=(64,))
+
+
+def test_training_digits_leave_through_mlserver(tmp_path):
+    """The whole chain: values of a network behind MLServer, an exact copy of it, and digits it was trained on."""
+    digits = datasets.load("digits").binary()
+    X, y = digits.subset(10, seed=0).train
+    mean = X.double().mean(dim=0)
+    start = margin.network([64, 48, 1], first_scale=3e-3, balanced=True, seed=0)
+    first, last = (layer for layer in margin.to_margin(start, X.double() - mean, y).model if hasattr(layer, "weight"))
+    parts = [part.detach().tolist() for part in (first.weight, first.bias, last.weight)]
+    made_by(NETWORK, tmp_path, json.dumps(parts))
+    with mlserver(tmp_path, "network") as url:
+        report = divulge.audit(
+            url, training_data=(X.double() - mean, y), unseen=digits.test.X.double() - mean, mean=mean,
+            shape=digits.shape, input_shape=(64,), time=120, out=tmp_path / "audit",
+            journal=tmp_path / "answers.db",
+        )  # fmt: skip
+    findings = {finding.name: finding for finding in report.findings}
+    copied = findings["copy-from-values"]
+    assert copied.outcome == "succeeded", copied.certainty
+    assert copied.measures["worst_difference"] < 1e-6 * copied.measures["output_spread"]
+    chained = findings["chain-to-training-data"]
+    assert chained.measures["matched"] >= 1
+    assert chained.measures["control"] < 0.02

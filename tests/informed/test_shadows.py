@@ -50,7 +50,7 @@ def test_other_architectures_train_one_by_one():
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     module = __import__("divulge.informed.shadows", fromlist=["_Store"])
     X, y = data()
-    monkeypatch.setattr(module, "_ELEMENTS", 5 * 31 * 3)  # groups of three
+    monkeypatch.setattr("divulge.informed.program._ELEMENTS", 5 * 31 * 3)  # groups of three
     put = module._Store.put
 
     def dies(store, first, rows):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from divulge.errors import InvalidInput, UnsupportedModel, WrongShape
+from divulge.errors import UnsupportedModel, WrongShape
 from divulge.informed.activations import ACTIVATIONS
 from divulge.informed.setting import Batch, Setting, as_mlp, basis, encode, flat, weights_of
 from divulge.progress import tick
@@ -51,8 +51,6 @@ def prepare(
     if X.shape[1] != widths[0]:
         raise WrongShape(f"The recipe's model takes {widths[0]} features; the known rows have {X.shape[1]}.")
     position = len(X) if position is None else position
-    if not 0 <= position <= len(X):
-        raise InvalidInput(f"The unknown row's position is between 0 and {len(X)}; got {position}.")
     first = recipe.bias != "none"
     rows = torch.cat([X, X.new_full((len(X), 1), float(first))], dim=1)
     V = basis(rows) if recipe.optimiser == "sgd" else None

@@ -1,11 +1,12 @@
 """Inverting training itself: the unknown row without a single shadow model.
 
 The released weights are theta(z) = A(D_- + z) with A deterministic, differentiable and known, so z solves an equation,
-and Gauss-Newton through training finds it (``gauss_newton``, ``sweeps``). Balle 2022 poses the attack as inversion
+and Gauss-Newton through training finds it (``gauss_newton``, ``program``). Balle 2022 poses the attack as inversion
 (section IV-A) and then learns the inverse from shadow models; solving it directly takes about a hundred training runs
-a record instead of tens of thousands, and ends several orders of magnitude closer.
+a record instead of tens of thousands, and ends several orders of magnitude closer. With ``access="logits"`` the
+equation is for the released model's answers on probe rows instead of its weights.
 
-The label is found by comparing what the unknown row did to the weights with what copies of known rows would have done
+The label is found by comparing what the unknown row did to the model with what copies of known rows would have done
 (a few for each class, trained once for all targets), and where two labels come close, by searching a little with both.
 """
 
@@ -21,17 +22,17 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from divulge.errors import InvalidInput, WrongShape
-from divulge.informed import checks, descent, gauss_newton, sweeps
+from divulge.informed import checks, gauss_newton
+from divulge.informed.program import ByHand, Program, program
 from divulge.informed.record import Record
-from divulge.informed.setting import Setting, encode
-from divulge.informed.shadows import group_size
+from divulge.informed.seen import Access, Sight, probe_rows, sight
+from divulge.informed.setting import encode
 from divulge.progress import report
 from divulge.training import Recipe
 
 _WITNESSES = 6  # copies of known rows of each class that help to tell the label
 _CLOSE = 0.1  # labels whose likeness differs by less are both tried,
 _TRIAL = 24  # with a search of so many training runs
-_BYTES = 1.5e9  # what the runs of one group may hold in memory
 _FOUND = 0.05  # a search that leaves more than this share unexplained has not found the row
 _CEILING = (
     "{:.0%} of what the unknown row did to the weights is left unexplained: more runs may help; an unknown shuffling "
@@ -41,7 +42,7 @@ _CEILING = (
 
 def direct(
     recipe: Recipe,
-    released: nn.Module | Tensor | Sequence[nn.Module],
+    released: Any,
     known_X: Any,
     known_y: Any,
     *,
@@ -49,6 +50,8 @@ def direct(
     start: Any = "mean",
     runs: float = 90,
     bounds: tuple[float, float] | None = (0.0, 1.0),
+    access: Access = "weights",
+    probes: Any = 200,
     noise: float | None = None,
     position: int | None = None,
     initial: nn.Module | None = None,
@@ -60,34 +63,42 @@ def direct(
 
     ``labels`` are the unknown rows' labels where they are known. ``start`` is "mean" (of the known rows of that
     label), "noise", or rows to start from, such as a reconstructor's. ``runs`` is the budget in training runs a
-    record. ``noise`` is the standard deviation of noise on the released weights: the search then looks for the most
-    probable row under a Gaussian prior from the known ones (where bounds are known, the search without it was closer in
-    every case measured). ``position`` is where the row stood in the training set
-    (mini-batches only), ``initial`` the model that training started from where it was not the recipe's.
+    record. ``access="logits"`` sees only the released model's answers (it may be an oracle) on the ``probes``: rows, or
+    how many of the known ones. ``noise`` is the standard deviation of noise on the released weights: the search then
+    looks for the most probable row under a Gaussian prior from the known ones; a recipe with privacy implies its own.
+    ``position`` is where the row stood in the training set (mini-batches only), ``initial`` the model that training
+    started from where it was not the recipe's.
     """
     started = time.perf_counter()
     several = isinstance(released, Sequence) and not isinstance(released, Tensor)
     models = list(released) if isinstance(released, Sequence) else [released]
+    if not models:
+        raise InvalidInput("There is no released model to attack.")
+    if access not in ("weights", "logits"):
+        raise InvalidInput(f'access is "weights" or "logits"; got {access!r}.')
     X, y = checks.known(recipe, known_X, known_y)
     dtype = torch.float64 if (precision or recipe.precision) == "float64" else torch.float32
-    setting = descent.prepare(recipe, X, y, dtype=dtype, position=position, start=initial)
-    target = checks.differences(setting, models)
-    if setting.widths[-1] == 1 and recipe.loss == "square":
+    training = program(recipe, X, y, dtype=dtype, position=position, start=initial)
+    if training.outputs == 1 and recipe.loss == "square":
         raise InvalidInput("The direct attack needs class labels; for a linear regression use the closed form, glm.")
-    guesses = _Guesses.of(setting, X, y)
-    checks.reproduces(setting, X, y, target, guesses.theta, initial)
+    view = sight(recipe, training.reference, probes=probe_rows(probes, X) if access == "logits" else None)
+    target = torch.stack([view.of(model) for model in models]).to(dtype)
+    guesses = _Guesses.of(training, view, X, y)
+    noise = _noise(recipe, len(X) + 1, noise, access)
+    checks.reproduces(training, view, X, y, target, guesses.theta, initial, noise or 0.0)
+    search = _Search(training, view, guesses, bounds, None if noise is None else _prior(X, y, noise, dtype))
     cost = torch.zeros(len(models))
     if labels is not None:
         places = guesses.given(labels, len(models))
     else:
-        places, cost = _decide(setting, guesses, target, bounds)
+        places, cost = _decide(search, target)
     z = _start(start, guesses.means, places, len(models), bounds, seed).to(dtype)
-    size = _group(setting)
     found: list[Record] = []
-    for first in range(0, len(models), size):
-        part = slice(first, first + size)
+    for first in range(0, len(models), training.together):
+        part = slice(first, first + training.together)
         report("attacking", first, len(models))
-        found += _attack(setting, X, y, target[part], z[part], places[part], runs, bounds, noise, guesses, seed)
+        result = search(target[part], z[part], places[part], runs)
+        found += _records(search, result, target[part], places[part], X, seed)
     seconds = (time.perf_counter() - started) / len(found)
     shared = guesses.runs / len(found)
     found = [
@@ -97,30 +108,42 @@ def direct(
     return found if several else found[0]
 
 
-def _attack(
-    setting: Setting,
-    X: Tensor,
-    y: Tensor,
-    target: Tensor,
-    z: Tensor,
-    places: Tensor,
-    runs: float,
-    bounds: tuple[float, float] | None,
-    noise: float | None,
-    guesses: _Guesses,
-    seed: int,
+@dataclass(frozen=True)
+class _Search:
+    """Everything that the searches for all rows and labels share."""
+
+    training: Program
+    view: Sight
+    guesses: _Guesses
+    bounds: tuple[float, float] | None
+    prior: gauss_newton.Prior | None
+
+    def __call__(
+        self, target: Tensor, z: Tensor, places: Tensor, runs: float, inner: int = 10
+    ) -> gauss_newton.Inversion:
+        """Invert training from ``z`` under the labels at ``places``."""
+        encoded = self.guesses.encoded[places]
+        prior = None if self.prior is None else replace(self.prior, mean=self.guesses.means[places])
+        floor = 4 * torch.finfo(self.training.dtype).eps
+
+        def train(rows: Tensor, which: Tensor) -> gauss_newton.Trained:
+            return self.view.through(self.training.run(rows, encoded[which]))
+
+        return gauss_newton.invert(
+            train, target, z, runs=runs, bounds=self.bounds, inner=inner, prior=prior, tolerance=floor
+        )
+
+
+def _records(
+    search: _Search, result: gauss_newton.Inversion, target: Tensor, places: Tensor, X: Tensor, seed: int
 ) -> list[Record]:
-    train = _trainer(setting, guesses.encoded[places])
-    prior = None if noise is None else _prior(X, y, guesses.means[places], noise, setting.dtype)
-    floor = 4 * torch.finfo(setting.dtype).eps
-    result = gauss_newton.invert(train, target, z, runs=runs, bounds=bounds, prior=prior, tolerance=floor)
     records = []
     for row in range(len(target)):
         left = float(result.misfit[row] / target[row].norm())
-        reason = "" if left < _FOUND or noise is not None else _CEILING.format(left)
+        reason = "" if left < _FOUND or search.prior is not None else _CEILING.format(left)
         facts = {"misfit": left, "history": [(used, float(misfit[row])) for used, misfit in result.history]}
-        predicted = float(result.misfit[row].square() / result.curvature[row] / setting.d)
-        x, label = result.z[row].to(torch.float64), guesses.names[int(places[row])]
+        predicted = float(result.misfit[row].square() / result.curvature[row] / search.training.inputs)
+        x, label = result.z[row].to(torch.float64), search.guesses.names[int(places[row])]
         records.append(
             Record(
                 x, label, predicted, "direct", 0.0, seed, not reason, reason,
@@ -128,13 +151,6 @@ def _attack(
             )
         )  # fmt: skip
     return records
-
-
-def _trainer(setting: Setting, encoded: Tensor) -> gauss_newton.Train:
-    def train(rows: Tensor, which: Tensor) -> sweeps.Run:
-        return sweeps.Run(setting, rows, encoded[which])
-
-    return train
 
 
 @dataclass(frozen=True)
@@ -150,19 +166,17 @@ class _Guesses:
     runs: int
 
     @classmethod
-    def of(cls, setting: Setting, X: Tensor, y: Tensor) -> _Guesses:
+    def of(cls, training: Program, view: Sight, X: Tensor, y: Tensor) -> _Guesses:
         names = sorted(set(y.tolist()))
         flat = X.reshape(len(X), -1)
         means = torch.stack([flat[y == name].mean(dim=0) for name in names])
-        rows = torch.cat([means, *(flat[y == name][:_WITNESSES] for name in names)]).to(setting.dtype)
-        counts = [min(_WITNESSES, int((y == name).sum())) for name in names]
+        witnesses = _WITNESSES if isinstance(training, ByHand) else 0  # where a training run is cheap
+        rows = torch.cat([means, *(flat[y == name][:witnesses] for name in names)]).to(training.dtype)
+        counts = [min(witnesses, int((y == name).sum())) for name in names]
         owner = torch.tensor([*range(len(names)), *(i for i, n in enumerate(counts) for _ in range(n))])
-        encoded = encode(setting.recipe, torch.tensor(names), setting.widths[-1]).T.to(setting.dtype)
-        parts = [
-            descent.train_encoded(setting, rows[part], encoded[owner[part]])
-            for part in torch.split(torch.arange(len(rows)), group_size(setting))
-        ]
-        return cls(names, means.to(setting.dtype), encoded, torch.cat(parts), owner, len(rows))
+        encoded = encode(training.recipe, torch.tensor(names), training.outputs).T.to(training.dtype)
+        theta = view.image(training.train(rows, encoded[owner]))
+        return cls(names, means.to(training.dtype), encoded, theta, owner, len(rows))
 
     def likeness(self, target: Tensor) -> Tensor:
         """For each target and label, the best cosine to what a guess of that label did [B, labels]."""
@@ -181,23 +195,19 @@ class _Guesses:
         return torch.tensor([self.names.index(value) for value in values])
 
 
-def _decide(
-    setting: Setting, guesses: _Guesses, target: Tensor, bounds: tuple[float, float] | None
-) -> tuple[Tensor, Tensor]:
+def _decide(search: _Search, target: Tensor) -> tuple[Tensor, Tensor]:
     """The place of each target's label, and the training runs that the decision took."""
-    likeness = guesses.likeness(target)
+    likeness = search.guesses.likeness(target)
     best = likeness.topk(min(2, likeness.shape[1]), dim=1)
     places, cost = best.indices[:, 0].clone(), torch.zeros(len(target))
     if likeness.shape[1] < 2:
         return places, cost
     close = torch.nonzero(best.values[:, 0] - best.values[:, 1] < _CLOSE)[:, 0]
-    for part in torch.split(close, _group(setting)) if len(close) else ():
+    for part in torch.split(close, search.training.together) if len(close) else ():
         misfits = []
         for rank in range(2):
             label = best.indices[part, rank]
-            train = _trainer(setting, guesses.encoded[label])
-            start, inner = guesses.means[label], _TRIAL // 2 - 2
-            result = gauss_newton.invert(train, target[part], start, runs=_TRIAL, bounds=bounds, inner=inner)
+            result = search(target[part], search.guesses.means[label], label, _TRIAL, inner=_TRIAL // 2 - 2)
             misfits.append(result.misfit)
             cost[part] += result.runs
         places[part] = torch.where(misfits[1] < misfits[0], best.indices[part, 1], best.indices[part, 0])
@@ -225,22 +235,28 @@ def _start(
     return rows if bounds is None else rows.clamp(*bounds)
 
 
-def _prior(X: Tensor, y: Tensor, means: Tensor, noise: float, dtype: torch.dtype) -> gauss_newton.Prior:
-    """Each row's class mean, and the covariance within classes pooled over them."""
-    if noise <= 0:
-        raise InvalidInput(f"noise is a positive standard deviation; got {noise!r}.")
+def _noise(recipe: Recipe, n: int, noise: float | None, access: Access) -> float | None:
+    """The standard deviation of the noise on each released weight: as given, or as private training leaves it where
+    nothing pulls the weights back."""
+    if noise is not None:
+        if noise <= 0:
+            raise InvalidInput(f"noise is a positive standard deviation; got {noise!r}.")
+        return float(noise)
+    if recipe.privacy is None or recipe.privacy.noise_multiplier == 0:
+        return None
+    if access == "logits":
+        raise InvalidInput("Against private training the direct attack needs the weights.")
+    reach = torch.cumsum(float(recipe.momentum) ** torch.arange(recipe.steps(n), dtype=torch.float64), dim=0)
+    each = recipe.privacy.noise_multiplier * recipe.privacy.clip / n
+    return float(recipe.learning_rate) * each * float(reach.square().sum().sqrt())
+
+
+def _prior(X: Tensor, y: Tensor, noise: float, dtype: torch.dtype) -> gauss_newton.Prior:
+    """The covariance within classes pooled over them; the mean is each row's class mean, put in later."""
     flat = X.reshape(len(X), -1).to(torch.float64)
     spread = flat.clone()
     for label in set(y.tolist()):
         spread[y == label] -= flat[y == label].mean(dim=0)
-    covariance = spread.T @ spread / max(1, len(flat) - 1)
-    covariance += 1e-3 * covariance.diagonal().mean() * torch.eye(len(covariance), dtype=torch.float64)
-    return gauss_newton.Prior(means, torch.linalg.cholesky(covariance).to(dtype), noise)
-
-
-def _group(setting: Setting) -> int:
-    """How many rows to attack at once, by the memory that their runs take."""
-    batches = setting.batches()
-    rows = sum(len(batch.known) if batch.known is not None else setting.n for batch in batches)
-    size = rows * sum(setting.widths[1:]) + len(batches) * sum(part.numel() for part in setting.start)
-    return max(1, int(_BYTES / (size * setting.U.element_size())))
+    values, vectors = torch.linalg.eigh(spread.T @ spread / max(1, len(flat) - 1))
+    values = values.clamp(min=0) + 1e-3 * values.mean()
+    return gauss_newton.Prior(flat[:0].to(dtype), values.to(dtype), vectors.to(dtype), noise)

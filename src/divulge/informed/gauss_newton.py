@@ -11,7 +11,7 @@ runs: one for a run, one for each product with J or its transpose.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -46,14 +46,25 @@ Train = Callable[[Tensor, Tensor], Trained]
 
 @dataclass(frozen=True)
 class Prior:
-    """A Gaussian belief about each row, and how large the noise on theta is: adds |L^-1 (z - mean)|^2 to the squared
-    misfit divided by ``noise``^2."""
+    """A Gaussian belief about each row, and how large the noise on theta is: the search then minimises
+    |theta* - theta(z)|^2 + noise^2 (z - mean)^T C^-1 (z - mean), which is the most probable row."""
 
     mean: Tensor
     """[B, d]"""
-    root: Tensor
-    """L [d, d], the covariance being L L^T."""
+    values: Tensor
+    """The eigenvalues of the covariance C [d],"""
+    vectors: Tensor
+    """and its eigenvectors [d, d]."""
     noise: float
+
+    def pull(self, away: Tensor) -> Tensor:
+        """noise^2 C^-1 times each row."""
+        return self.noise**2 * ((away @ self.vectors) / self.values) @ self.vectors.T
+
+    def condition(self, scale: Tensor, free: Tensor) -> Callable[[Tensor], Tensor]:
+        """The inverse of J^T J + noise^2 C^-1 where J^T J is about ``scale`` [B] times one."""
+        inverse = 1 / (scale[:, None] + self.noise**2 / self.values)
+        return lambda vectors: (((vectors @ self.vectors) * inverse) @ self.vectors.T) * free
 
 
 @dataclass
@@ -110,10 +121,8 @@ def invert(
 
 
 def _objective(residual: Tensor, z: Tensor, prior: Prior | None) -> Tensor:
-    if prior is None:
-        return residual.square().sum(dim=1)
-    away: Tensor = torch.linalg.solve_triangular(prior.root, (z - prior.mean).T, upper=False)
-    return residual.square().sum(dim=1) / prior.noise**2 + away.square().sum(dim=0)
+    explained = residual.square().sum(dim=1)
+    return explained if prior is None else explained + ((z - prior.mean) * prior.pull(z - prior.mean)).sum(dim=1)
 
 
 def _inner(
@@ -126,65 +135,45 @@ def _inner(
     steps: int,
 ) -> tuple[Tensor, float, Tensor]:
     """The Gauss-Newton step by preconditioned conjugate gradients, its cost, and the bulk of the curvature."""
-    if prior is not None:
-        return _inner_with_prior(run, residual, z, prior, steps)
-    gradient = run.backward(residual)
+    tiny = torch.finfo(z.dtype).tiny
+    away = None if prior is None else z - prior.mean
+
+    def slope(left: Tensor, step: Tensor) -> Tensor:
+        """Minus half the objective's gradient after ``step``, which leaves ``left`` unexplained."""
+        below = run.backward(left)
+        return below if prior is None or away is None else below - prior.pull(away + step)
+
+    step = torch.zeros_like(z)
+    gradient = slope(residual, step)
     free = _free(z, gradient, bounds)
     gradient = gradient * free
-    condition = memory.preconditioner(free)
+    spent = 1.0
+    if prior is not None and not memory.directions:
+        memory.add(gradient, run.forward(gradient))  # how the two terms weigh against each other
+        spent += 1
+    condition = memory.preconditioner(free, prior)
     turned = condition(gradient)
     direction = turned.clone()
     power = (gradient * turned).sum(dim=1)
-    step = torch.zeros_like(z)
-    spent = 1.0
     for turn in range(steps):
         image = run.forward(direction)
         spent += 1
         memory.add(direction, image)
         stretch = image.square().sum(dim=1)
-        length = (power / stretch.clamp(min=torch.finfo(z.dtype).tiny))[:, None]
-        step += length * direction
+        if prior is not None:
+            stretch = stretch + (direction * prior.pull(direction)).sum(dim=1)
+        length = (power / stretch.clamp(min=tiny))[:, None]
+        step = step + length * direction
         residual = residual - length * image
         if turn == steps - 1:
             break
-        gradient = run.backward(residual) * free
+        gradient = slope(residual, step) * free
         spent += 1
         turned = condition(gradient)
         renewed = (gradient * turned).sum(dim=1)
-        direction = turned + (renewed / power.clamp(min=torch.finfo(z.dtype).tiny))[:, None] * direction
+        direction = turned + (renewed / power.clamp(min=tiny))[:, None] * direction
         power = renewed
     return step, spent, memory.scale
-
-
-def _inner_with_prior(
-    run: Trained, residual: Tensor, z: Tensor, prior: Prior, steps: int
-) -> tuple[Tensor, float, Tensor]:
-    """The maximum-a-posteriori step: z = mean + L w, |theta* - theta|^2 / noise^2 + |w|^2, conjugate gradients in w."""
-    root, noise = prior.root, prior.noise
-    w = torch.linalg.solve_triangular(root, (z - prior.mean).T, upper=False).T
-    below = -w  # the residual of the prior's rows
-    residual = residual / noise
-    gradient = run.backward(residual) @ root / noise + below
-    direction = gradient.clone()
-    power = gradient.square().sum(dim=1)
-    step = torch.zeros_like(w)
-    spent = 1.0
-    for turn in range(steps):
-        image = run.forward(direction @ root.T) / noise
-        spent += 1
-        stretch = image.square().sum(dim=1) + direction.square().sum(dim=1)
-        length = (power / stretch)[:, None]
-        step += length * direction
-        residual = residual - length * image
-        below = below - length * direction
-        if turn == steps - 1:
-            break
-        gradient = run.backward(residual) @ root / noise + below
-        spent += 1
-        renewed = gradient.square().sum(dim=1)
-        direction = gradient + (renewed / power)[:, None] * direction
-        power = renewed
-    return step @ root.T, spent, torch.ones(len(z), dtype=z.dtype)
 
 
 def _free(z: Tensor, gradient: Tensor, bounds: tuple[float, float] | None) -> Tensor:
@@ -231,7 +220,7 @@ def _move(
 
 
 def _rows_of(prior: Prior | None, rows: Tensor) -> Prior | None:
-    return None if prior is None else Prior(prior.mean[rows], prior.root, prior.noise)
+    return None if prior is None else replace(prior, mean=prior.mean[rows])
 
 
 class _Memory:
@@ -250,10 +239,12 @@ class _Memory:
         curvatures = torch.stack([kept.square().sum(dim=1) for kept in self.images])
         self.scale = curvatures.median(dim=0).values
 
-    def preconditioner(self, free: Tensor) -> Callable[[Tensor], Tensor]:
+    def preconditioner(self, free: Tensor, prior: Prior | None) -> Callable[[Tensor], Tensor]:
         """The inverse of J^T J as far as it is known: on the explored directions; elsewhere a multiple of one."""
         if not self.directions:
-            return lambda vectors: vectors
+            return lambda vectors: vectors * free
+        if prior is not None:
+            return prior.condition(self.scale, free)
         P = torch.stack(self.directions, dim=2) * free[:, :, None]  # [B, d, m]
         Q = torch.stack(self.images, dim=2)
         basis, R = torch.linalg.qr(P)

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from divulge.errors import InvalidInput
 from divulge.informed import checks
-from divulge.informed.shadows import flat_weights, with_row
+from divulge.informed.seen import flat_weights
+from divulge.informed.shadows import with_row
 from divulge.progress import report
 from divulge.training import Recipe
 

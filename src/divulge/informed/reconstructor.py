@@ -10,9 +10,8 @@ model's answers on probe rows.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,16 +21,15 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from divulge import workers as pool
-from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
+from divulge.errors import InvalidInput
 from divulge.informed import network, ridge
 from divulge.informed.checks import NotReproduced, notes
 from divulge.informed.record import Record
-from divulge.informed.shadows import Shadows, flat_weights, shadows
-from divulge.training import Recipe, shaped
+from divulge.informed.seen import Access, Sight, probe_rows, sight
+from divulge.informed.shadows import Shadows, shadows
+from divulge.training import Recipe
 
 Method = Literal["ridge", "network"]
-Access = Literal["weights", "logits"]
-Answers = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,8 @@ class Reconstructor:
     access: Access
     shadows: Shadows
     known: Tensor
-    probes: Tensor | None
-    chosen: Tensor | None
-    """The weights that are looked at; None for all of them."""
-    base: Tensor
-    """The reference run's features."""
+    sight: Sight
+    """What is looked at: weights, some layers, or logits."""
     largest: float
     """The longest difference that a shadow row made."""
     labels: ridge.RidgeMap
@@ -61,7 +56,7 @@ class Reconstructor:
     def __call__(self, released: Any) -> Record:
         """The unknown row of one released model."""
         started = time.perf_counter()
-        away = self.features(released) - self.base
+        away = self.sight.of(released)
         size = float(away.norm())
         direction = normalize(away[None], dim=1).to(torch.float32)
         alike = float((direction @ self.labels.features.T).max())
@@ -82,24 +77,6 @@ class Reconstructor:
             x, label, predicted, self.method, time.perf_counter() - started, self.seed,
             training_runs=float(len(self.shadows.X)), notes=notes(self.known, x), facts={"moved": size},
         )  # fmt: skip
-
-    def features(self, released: Any) -> Tensor:
-        """What the attack sees of a model: chosen weights, or answers on the probes; float64."""
-        if self.access == "logits":
-            assert self.probes is not None
-            answers = _answers(released, self.recipe)(self.probes).detach().to(torch.float64).reshape(-1)
-            expected = len(self.base)
-        else:
-            answers = released.reshape(-1).double() if isinstance(released, Tensor) else flat_weights(released)
-            expected = len(self.shadows.reference)
-        if len(answers) != expected:
-            raise WrongShape(
-                f"The released model shows {len(answers)} numbers where this recipe's has {expected}: "
-                "another architecture."
-            )
-        if not bool(answers.isfinite().all()):
-            raise NonFiniteInput("The released model holds NaN or infinite values.")
-        return answers if self.chosen is None or self.access == "logits" else answers[self.chosen]
 
 
 def reconstructor(
@@ -138,9 +115,9 @@ def reconstructor(
         )
     if len(models.X) < 2:
         raise InvalidInput("A reconstructor needs at least two shadow rows; a few hundred is where it starts to work.")
-    queries = None if access == "weights" else _probes(probes, models.X)
-    chosen = None if layers is None else _chosen(recipe, layers)
-    base, away = _seen(recipe, models, queries, chosen)
+    queries = None if access == "weights" else probe_rows(probes, models.X)
+    looked = sight(recipe, models.reference, layers=layers, probes=queries)
+    away = looked.image(models.differences)
     features = normalize(away.to(torch.float32), dim=1)
     labels = ridge.fit(features, models.X, models.y)
     learned, error = None, float("nan")
@@ -151,70 +128,6 @@ def reconstructor(
         error = float((learned.rows(features[:held]) - models.X[:held].flatten(1)).square().mean())
     known = torch.as_tensor(known_X)
     return Reconstructor(
-        recipe, method, access, models, known, queries, chosen, base, float(away.norm(dim=1).max()), labels, learned,
+        recipe, method, access, models, known, looked, float(away.norm(dim=1).max()), labels, learned,
         error, bounds, seed, time.perf_counter() - started,
     )  # fmt: skip
-
-
-def _probes(probes: Any, X: Tensor) -> Tensor:
-    if isinstance(probes, int):
-        if probes < 1:
-            raise InvalidInput(f"probes is a positive number of rows, or the rows themselves; got {probes}.")
-        return X[:probes]
-    rows = torch.as_tensor(probes).to(X)
-    if rows.ndim < 2 or rows[0].numel() != X[0].numel():
-        raise WrongShape(f"Probe rows have {X[0].numel()} features, like the shadow rows; got {tuple(rows.shape)}.")
-    return rows
-
-
-def _chosen(recipe: Recipe, layers: Sequence[int]) -> Tensor:
-    """The places of the named layers' weights among all weights."""
-    names = [name.rsplit(".", 1)[0] for name, _ in recipe.initial_model().named_parameters()]
-    order = list(dict.fromkeys(names))
-    if not layers or any(not 0 <= layer < len(order) for layer in layers):
-        raise InvalidInput(f"layers are numbers from 0 to {len(order) - 1}; got {list(layers)}.")
-    wanted = {order[layer] for layer in layers}
-    sizes = [parameter.numel() for parameter in recipe.initial_model().parameters()]
-    ends = list(itertools.accumulate(sizes))
-    places = [
-        torch.arange(end - size, end) for name, size, end in zip(names, sizes, ends, strict=True) if name in wanted
-    ]
-    return torch.cat(places)
-
-
-def _seen(recipe: Recipe, models: Shadows, probes: Tensor | None, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The reference's features, and how the shadow models' differ from them [N, F]."""
-    if probes is None:
-        if chosen is None:
-            return models.reference, models.differences
-        return models.reference[chosen], models.differences[:, chosen]
-    model = recipe.initial_model().to(torch.float64).eval()
-    rows = shaped(probes.to(torch.float64), model)
-
-    def answers(theta: Tensor) -> Tensor:
-        nn.utils.vector_to_parameters(theta, model.parameters())
-        with torch.no_grad():
-            flat: Tensor = model(rows).reshape(-1)
-        return flat
-
-    base = answers(models.reference)
-    away = [(answers(models.reference + row.to(torch.float64)) - base).to(torch.float32) for row in models.differences]
-    return base, torch.stack(away)
-
-
-def _answers(released: Any, recipe: Recipe) -> Answers:
-    """How to ask the released model for its outputs: an oracle, a module or a function."""
-    if hasattr(released, "value") and hasattr(released, "ledger"):
-        return lambda rows: torch.as_tensor(released.value(rows))
-    if isinstance(released, nn.Module):
-
-        def ask(rows: Tensor) -> Tensor:
-            dtype = next(released.parameters()).dtype
-            with torch.no_grad():
-                outputs: Tensor = released(shaped(rows.to(dtype), released))
-            return outputs
-
-        return ask
-    if callable(released):
-        return lambda rows: torch.as_tensor(released(rows))
-    raise InvalidInput("Black-box access needs an oracle, a model or a function that answers rows with logits.")

@@ -26,6 +26,20 @@ class Batch:
     size: int
 
 
+def batches(recipe: Recipe, n: int, position: int) -> list[Batch]:
+    """The steps, as ``Recipe.batches`` orders n known rows and one more at ``position``."""
+    if not 0 <= position <= n:
+        raise InvalidInput(f"The unknown row's position is between 0 and {n}; got {position}.")
+    steps = []
+    for index in recipe.batches(n + 1):
+        if len(index) == n + 1:
+            steps.append(Batch(None, True, n + 1))
+            continue
+        known = index[index != position]
+        steps.append(Batch(known - (known > position).long(), len(known) < len(index), len(index)))
+    return steps
+
+
 @dataclass(frozen=True)
 class Setting:
     """Everything that a group of models shares: the recipe, the known rows in coordinates, and the reference run."""
@@ -63,15 +77,8 @@ class Setting:
         return self.widths[0]
 
     def batches(self) -> list[Batch]:
-        """The steps, as ``Recipe.batches`` orders n + 1 rows with the unknown one at its position."""
-        steps = []
-        for index in self.recipe.batches(self.n + 1):
-            if len(index) == self.n + 1:
-                steps.append(Batch(None, True, self.n + 1))
-                continue
-            known = index[index != self.position]
-            steps.append(Batch(known - (known > self.position).long(), len(known) < len(index), len(index)))
-        return steps
+        """The steps of the models."""
+        return batches(self.recipe, self.n, self.position)
 
     def rows(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """U and the encoded targets of a batch's known rows."""

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from divulge import workers as pool
 from divulge.errors import InvalidInput, WrongShape
-from divulge.informed import descent
-from divulge.informed.setting import Setting, as_mlp, encode, reference_weights, supported
+from divulge.informed.program import ByHand, by_hand
+from divulge.informed.seen import flat_weights
+from divulge.informed.setting import as_mlp, encode, supported
 from divulge.training import Recipe
 
 Precision = Literal["float64", "float32", "bfloat16"]
-_ELEMENTS = 2**18  # units times rows times models that are worked on at once: about a core's share of the cache
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,19 @@ Job = tuple[int, Tensor, Tensor]
 class _Together:
     """A group as one tensor program."""
 
-    setting: Setting
-    reference: Tensor
-    group: int
+    program: ByHand
+
+    @property
+    def reference(self) -> Tensor:
+        return self.program.reference
+
+    @property
+    def group(self) -> int:
+        return self.program.group
 
     def __call__(self, job: Job) -> Tensor:
         _, Z, y = job
-        return descent.train_group(self.setting, Z.reshape(len(Z), -1), y)
+        return self.program.train(Z.flatten(1), encode(self.program.recipe, y, self.program.outputs).T)
 
 
 @dataclass(frozen=True)
@@ -143,16 +149,9 @@ def _program(
     if supported(recipe):
         dtype = torch.float64 if precision == "float64" else torch.float32
         half = precision == "bfloat16"
-        setting = descent.prepare(recipe, X, y, dtype=dtype, position=position, start=start, half=half)
-        return _Together(setting, reference_weights(setting), group_size(setting))
+        return _Together(by_hand(recipe, X, y, dtype=dtype, position=position, start=start, half=half))
     reference = flat_weights(recipe.train(X, y, start=start))
     return _OneByOne(recipe, (X, y), len(X) if position is None else position, start, reference)
-
-
-def group_size(setting: Setting) -> int:
-    """How many models to train at once."""
-    rows = min(setting.n, setting.recipe.batch_size or setting.n) + 1
-    return max(1, min(256, _ELEMENTS // (max(setting.widths[1:]) * rows)))
 
 
 def with_row(X: Tensor, y: Tensor, z: Tensor, label: Any, position: int) -> tuple[Tensor, Tensor]:
@@ -160,11 +159,6 @@ def with_row(X: Tensor, y: Tensor, z: Tensor, label: Any, position: int) -> tupl
     row = torch.as_tensor(z).reshape(1, *X.shape[1:]).to(X)
     target = torch.as_tensor(label).reshape(1, *y.shape[1:]).to(y)
     return torch.cat([X[:position], row, X[position:]]), torch.cat([y[:position], target, y[position:]])
-
-
-def flat_weights(model: nn.Module) -> Tensor:
-    """All parameters of a model as one float64 vector."""
-    return torch.cat([parameter.detach().reshape(-1).to(torch.float64) for parameter in model.parameters()])
 
 
 def checked_rows(recipe: Recipe, X: Any, y: Any, which: str) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,172 @@
+"""What an informed adversary sees of a released model: its weights, some layers of them, or its logits on probe rows.
+
+Either way it is a vector of features, compared with those of the reference weights, and its derivative in the weights
+is known, so that every attack on the weights is one on the features.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
+from divulge.informed.gauss_newton import Trained
+from divulge.informed.unrolled import named
+from divulge.training import Recipe, shaped
+
+Access = Literal["weights", "logits"]
+_CHUNK = 64  # models whose logits are computed at once
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Features of a model, as differences to those of the ``reference`` weights [P]."""
+
+    reference: Tensor
+    model: nn.Module
+    """The recipe's model in float64, for its shape."""
+    dtype: torch.dtype
+    """What the released model is asked in."""
+    chosen: Tensor | None = None
+    """Which weights are seen; None for all of them."""
+    probes: Tensor | None = None
+    """The rows whose logits are seen instead, shaped as the model takes them."""
+
+    def of(self, released: Any) -> Tensor:
+        """A released model's features less the reference's, float64 [F]."""
+        if self.probes is not None:
+            seen = answers(released)(self.probes.to(self.dtype)).detach().to(torch.float64).reshape(-1)
+            expected = self._base.numel()
+        else:
+            seen = released.reshape(-1).double() if isinstance(released, Tensor) else flat_weights(released)
+            expected = len(self.reference)
+        if len(seen) != expected:
+            raise WrongShape(
+                f"The released model shows {len(seen)} numbers where this recipe's has {expected}: "
+                "another architecture."
+            )
+        if not bool(seen.isfinite().all()):
+            raise NonFiniteInput("The released model holds NaN or infinite values.")
+        return seen - self._base if self.probes is not None else self.image(seen - self.reference)
+
+    @property
+    def _base(self) -> Tensor:
+        return self._logits(self.reference)
+
+    def image(self, differences: Tensor) -> Tensor:
+        """Features of weights given as differences to the reference, less the reference's: [..., P] to [..., F]."""
+        if self.probes is None:
+            return differences if self.chosen is None else differences[..., self.chosen]
+        theta = self.reference + differences.to(torch.float64).reshape(-1, len(self.reference))
+        base = self._base
+        parts = [torch.func.vmap(self._logits)(part) - base for part in torch.split(theta, _CHUNK)]
+        return torch.cat(parts).to(differences.dtype).reshape(*differences.shape[:-1], -1)
+
+    def through(self, run: Trained) -> Trained:
+        """A training run as the adversary sees where it ends."""
+        return run if self.probes is None and self.chosen is None else _Seen(self, run)
+
+    def _logits(self, theta: Tensor) -> Tensor:
+        assert self.probes is not None
+        outputs: Tensor = torch.func.functional_call(self.model, named(self.model, theta), (self.probes,))
+        return outputs.reshape(-1)
+
+
+class _Seen:
+    """A run whose ``theta`` and derivatives are those of the features."""
+
+    def __init__(self, sight: Sight, run: Trained) -> None:
+        self.sight, self.run = sight, run
+        self.weights = run.theta.clone()
+        self.theta = sight.image(run.theta)
+
+    def forward(self, dZ: Tensor) -> Tensor:
+        moved = self.run.forward(dZ)
+        if self.sight.chosen is not None:
+            return self.sight.image(moved)
+        jvp: Any = torch.func.jvp
+        push = torch.func.vmap(lambda theta, change: jvp(self.sight._logits, (theta,), (change,))[1])
+        image: Tensor = push(self._theta(), moved.double())
+        return image.to(moved.dtype)
+
+    def backward(self, residual: Tensor) -> Tensor:
+        if self.sight.chosen is not None:
+            whole = residual.new_zeros(len(residual), len(self.sight.reference))
+            whole[:, self.sight.chosen] = residual
+            return self.run.backward(whole)
+        vjp: Any = torch.func.vjp
+        pull = torch.func.vmap(lambda theta, change: vjp(self.sight._logits, theta)[1](change)[0])
+        return self.run.backward(pull(self._theta(), residual.double()).to(residual.dtype))
+
+    def replace(self, rows: Tensor, other: _Seen, chosen: Tensor) -> None:
+        self.run.replace(rows, other.run, chosen)
+        self.weights[rows], self.theta[rows] = other.weights[chosen], other.theta[chosen]
+
+    def _theta(self) -> Tensor:
+        return self.sight.reference + self.weights.double()
+
+
+def sight(
+    recipe: Recipe, reference: Tensor, *, layers: Sequence[int] | None = None, probes: Tensor | None = None
+) -> Sight:
+    """What is seen: all weights, those of the layers with these numbers, or the logits on these probes."""
+    model = recipe.initial_model().to(torch.float64).eval().requires_grad_(requires_grad=False)
+    chosen = None if layers is None else _places(model, layers)
+    return Sight(
+        reference, model, recipe.dtype, chosen, None if probes is None else shaped(probes.to(torch.float64), model)
+    )
+
+
+def probe_rows(probes: Any, X: Tensor) -> Tensor:
+    """Rows given as such, or a number of rows to take of ``X``."""
+    if isinstance(probes, int):
+        if probes < 1:
+            raise InvalidInput(f"probes is a positive number of rows, or the rows themselves; got {probes}.")
+        return X[:probes]
+    rows = torch.as_tensor(probes).to(X)
+    if rows.ndim < 2 or rows[0].numel() != X[0].numel():
+        raise WrongShape(f"Probe rows have {X[0].numel()} features, like the other rows; got {tuple(rows.shape)}.")
+    return rows
+
+
+def flat_weights(model: nn.Module) -> Tensor:
+    """All parameters of a model as one float64 vector."""
+    return torch.cat([parameter.detach().reshape(-1).to(torch.float64) for parameter in model.parameters()])
+
+
+def answers(released: Any) -> Callable[[Tensor], Tensor]:
+    """How to ask the released model for its outputs: an oracle, a module or a function."""
+    if hasattr(released, "value") and hasattr(released, "ledger"):
+        return lambda rows: torch.as_tensor(released.value(rows.flatten(1)))
+    if isinstance(released, nn.Module):
+
+        def ask(rows: Tensor) -> Tensor:
+            dtype = next(released.parameters()).dtype
+            with torch.no_grad():
+                outputs: Tensor = released(shaped(rows.to(dtype), released))
+            return outputs
+
+        return ask
+    if callable(released):
+        return lambda rows: torch.as_tensor(released(rows))
+    raise InvalidInput("Black-box access needs an oracle, a model or a function that answers rows with logits.")
+
+
+def _places(model: nn.Module, layers: Sequence[int]) -> Tensor:
+    """The places of the named layers' weights among all weights."""
+    names = [name.rsplit(".", 1)[0] for name, _ in model.named_parameters()]
+    order = list(dict.fromkeys(names))
+    if not layers or any(not 0 <= layer < len(order) for layer in layers):
+        raise InvalidInput(f"layers are numbers from 0 to {len(order) - 1}; got {list(layers)}.")
+    wanted = {order[layer] for layer in layers}
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    ends = list(itertools.accumulate(sizes))
+    parts = [
+        torch.arange(end - size, end) for name, size, end in zip(names, sizes, ends, strict=True) if name in wanted
+    ]
+    return torch.cat(parts)

@@ -1,0 +1,207 @@
+"""Training of any differentiable network as a function of one of its rows, with derivatives by torch.func.
+
+``sweeps`` writes the derivatives of multilayer perceptrons under plain descent out by hand and works on many rows at
+once. This is for everything else: convolutional networks, Adam, and private training (per-example gradients clipped,
+their factors differentiated too; the noise is left out, being what the adversary does not know). Each step is one
+function of the optimiser's state and the row; J dz is its forward derivative carried along the steps, J^T r its
+backward derivative carried in reverse. Rows are taken one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from divulge.descent import ADDED, BETAS
+from divulge.errors import UnsupportedModel
+from divulge.informed.setting import Batch, batches, encode
+from divulge.progress import tick
+from divulge.training import Recipe, shaped
+
+State = tuple[Tensor, ...]
+"""All weights as one vector, and the optimiser's moments likewise."""
+_BYTES = 1.5e9  # what the kept states of one group of rows may hold in memory
+_NORM_ADDED = 1e-6  # to a gradient's norm before it is clipped, as in private training
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """A recipe's training on the known rows and one more."""
+
+    recipe: Recipe
+    model: nn.Module
+    X: Tensor
+    targets: Tensor
+    """The known rows' encoded targets [n, k]."""
+    start: Tensor
+    steps: tuple[Batch, ...]
+    reference: Tensor
+    """Where training ends when the unknown row's gradient is left out [P], float64."""
+
+    @classmethod
+    def of(
+        cls, recipe: Recipe, X: Tensor, y: Tensor, *, dtype: torch.dtype, position: int | None, start: nn.Module | None
+    ) -> Unrolled:
+        """``position`` is where the unknown row stood among all."""
+        model = (recipe.initial_model() if start is None else start).to(dtype).eval()
+        if any(True for _ in model.buffers()) or any(isinstance(layer, nn.Dropout) for layer in model.modules()):
+            raise UnsupportedModel("Training with batch normalisation or dropout cannot be inverted: it is not a sum.")
+        rows = shaped(X.to(dtype), model)
+        with torch.no_grad():
+            outputs = model(rows[:1]).shape[1]
+        program = cls(
+            recipe, model, rows, encode(recipe, y, outputs).T.to(dtype),
+            torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]),
+            tuple(batches(recipe, len(X), len(X) if position is None else position)), torch.zeros(0),
+        )  # fmt: skip
+        known = replace(program, steps=tuple(replace(batch, unknown=False) for batch in program.steps))
+        return replace(program, reference=known._descend(rows[0], program.targets[0]).to(torch.float64))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.X.dtype
+
+    @property
+    def inputs(self) -> int:
+        return self.X[0].numel()
+
+    @property
+    def outputs(self) -> int:
+        return self.targets.shape[1]
+
+    @property
+    def together(self) -> int:
+        """How many rows a search should hold at once."""
+        kept = len(self.steps) * (3 if self.recipe.optimiser == "adam" else 2) * self.start.numel()
+        return max(1, int(_BYTES / (kept * self.start.element_size())))
+
+    def train(self, Z: Tensor, targets: Tensor) -> Tensor:
+        """The weights that each row and encoded target lead to, less the reference [B, P]."""
+        rows = [self._descend(z, target) for z, target in zip(self._rows(Z), targets.to(self.dtype), strict=True)]
+        return (torch.stack(rows).to(torch.float64) - self.reference).to(self.dtype)
+
+    def run(self, Z: Tensor, targets: Tensor) -> Run:
+        """The same, kept for products with its derivative."""
+        return Run(self, self._rows(Z), targets.to(self.dtype))
+
+    def _rows(self, Z: Tensor) -> Tensor:
+        return Z.to(self.dtype).reshape(len(Z), *self.X.shape[1:])
+
+    def _descend(self, z: Tensor, target: Tensor) -> Tensor:
+        state = self.initial()
+        for number in range(len(self.steps)):
+            tick()
+            state = tuple(part.detach() for part in self.step(number, target)(state, z))
+        return state[0]
+
+    def initial(self) -> State:
+        """The optimiser before its first step."""
+        moments = 2 if self.recipe.optimiser == "adam" else 1
+        return (self.start, *(torch.zeros_like(self.start) for _ in range(moments)))
+
+    def step(self, number: int, target: Tensor) -> Callable[[State, Tensor], State]:
+        """One step of the optimiser as a function of its state and the row."""
+        recipe, batch = self.recipe, self.steps[number]
+        rate, decay = float(recipe.learning_rate), float(recipe.weight_decay)
+
+        def take(state: State, z: Tensor) -> State:
+            theta = state[0]
+            gradient = self._gradient(theta, z, target, batch)
+            if decay:
+                gradient = gradient + decay * theta
+            if recipe.optimiser == "adam":
+                mean = BETAS[0] * state[1] + (1 - BETAS[0]) * gradient
+                square = BETAS[1] * state[2] + (1 - BETAS[1]) * gradient.square()
+                moved = square > 0  # the root has no derivative at 0
+                root = torch.where(moved, square, 1.0).sqrt() / (1 - BETAS[1] ** (number + 1)) ** 0.5 + ADDED
+                step = torch.where(moved, mean / root, 0.0) / (1 - BETAS[0] ** (number + 1))
+                return theta - rate * step, mean, square
+            velocity = float(recipe.momentum) * state[1] + gradient
+            return theta - rate * velocity, velocity
+
+        return take
+
+    def _gradient(self, theta: Tensor, z: Tensor, target: Tensor, batch: Batch) -> Tensor:
+        """Of the batch's mean loss; under private training the mean of clipped gradients."""
+        rows = self.X if batch.known is None else self.X[batch.known]
+        targets = self.targets if batch.known is None else self.targets[batch.known]
+        if batch.unknown:
+            rows, targets = torch.cat([rows, z[None]]), torch.cat([targets, target[None]])
+        grad: Any = torch.func.grad
+        if self.recipe.privacy is None:
+            whole: Tensor = grad(self._loss)(theta, rows, targets)
+            return whole / batch.size
+        each = torch.func.vmap(grad(self._loss), (None, 0, 0))(theta, rows[:, None], targets[:, None])
+        norms = (each.square().sum(dim=1) + torch.finfo(self.dtype).tiny).sqrt()
+        factors = (self.recipe.privacy.clip / (norms + _NORM_ADDED)).clamp(max=1.0)
+        clipped: Tensor = factors @ each
+        return clipped / batch.size
+
+    def _loss(self, theta: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
+        outputs: Tensor = torch.func.functional_call(self.model, named(self.model, theta), (rows,))
+        return self.recipe.loss_of(outputs, targets, "sum")
+
+
+def named(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
+    """A flat vector as the model's parameters by name."""
+    parts, place = {}, 0
+    for name, parameter in model.named_parameters():
+        parts[name] = theta[place : place + parameter.numel()].reshape(parameter.shape)
+        place += parameter.numel()
+    return parts
+
+
+class Run:
+    """One training run a row, with every step's state kept. ``theta`` is the difference to the reference [B, P]."""
+
+    def __init__(self, program: Unrolled, Z: Tensor, targets: Tensor) -> None:
+        self.program, self.Z, self.targets = program, Z.clone(), targets
+        self.states: list[list[State]] = []
+        ends = []
+        for z, target in zip(Z, targets, strict=True):
+            state, kept = program.initial(), []
+            for number in range(len(program.steps)):
+                tick()
+                kept.append(state)
+                state = tuple(part.detach() for part in program.step(number, target)(state, z))
+            self.states.append(kept)
+            ends.append(state[0])
+        self.theta = (torch.stack(ends).to(torch.float64) - program.reference).to(program.dtype)
+
+    def forward(self, dZ: Tensor) -> Tensor:
+        """J dz for each row: [B, P]."""
+        jvp: Any = torch.func.jvp
+        moved = []
+        for row, dz in enumerate(dZ.reshape(self.Z.shape)):
+            change = tuple(torch.zeros_like(part) for part in self.states[row][0])
+            for number, state in enumerate(self.states[row]):
+                tick()
+                step = self.program.step(number, self.targets[row])
+                _, change = jvp(step, (state, self.Z[row]), (change, dz))
+            moved.append(change[0].detach())
+        return torch.stack(moved)
+
+    def backward(self, residual: Tensor) -> Tensor:
+        """J^T r for each row: [B, d]."""
+        vjp: Any = torch.func.vjp
+        moved = []
+        for row, r in enumerate(residual):
+            pull = (r, *(torch.zeros_like(part) for part in self.states[row][0][1:]))
+            total = torch.zeros_like(self.Z[row])
+            for number in reversed(range(len(self.states[row]))):
+                tick()
+                _, back = vjp(self.program.step(number, self.targets[row]), self.states[row][number], self.Z[row])
+                pull, change = back(pull)
+                total = total + change
+            moved.append(total.reshape(-1).detach())
+        return torch.stack(moved)
+
+    def replace(self, rows: Tensor, other: Run, chosen: Tensor) -> None:
+        """Take over the chosen runs of ``other`` at the given places of the group."""
+        for mine, theirs in zip(rows.tolist(), torch.nonzero(chosen)[:, 0].tolist(), strict=True):
+            self.states[mine] = other.states[theirs]
+        self.Z[rows], self.theta[rows] = other.Z[chosen], other.theta[chosen]

@@ -61,7 +61,7 @@ def test_copies_agree_to_a_billionth_whatever_the_shape(inputs, width, outputs, 
     assert stolen.exact
     assert stolen.width == width
     assert stolen.check(oracle, 500) <= 1e-9 * stolen.scale
-    assert stolen.verified_points == 1000
+    assert 1000 <= stolen.verified_points <= 4000
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -154,16 +154,19 @@ def test_tiny_weights_beside_large_ones_are_found():
     assert stolen.width == 15
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("width", [0.3, 0.1])
-def test_a_bump_that_cancels_outside_a_slab_is_found_if_it_is_wider_than_the_stated_gap(width, seed):
+def with_bump(seed: int, width: float) -> ReluNetwork:
+    """A network and a tent of height one that is zero outside a slab."""
     normal_vector = normal(1, 20, seed=seed + 50)
     A = (normal_vector / normal_vector.norm()).repeat(3, 1)
     b = 0.5 * normal(1, seed=seed + 60) - torch.tensor([0, 0.5, 1]).double() * width
     tent = torch.tensor([[1.0, -2.0, 1.0]]).double() * 2 / width
-    model = with_neurons(network(20, 16, seed), A, b, tent)
-    stolen = extract(model, seed)
-    assert stolen.smallest_gap < width
+    return with_neurons(network(20, 16, seed), A, b, tent)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("width", [0.3, 0.03, 0.003])
+def test_a_bump_that_cancels_outside_a_slab_is_found_even_if_it_is_narrower_than_points_can_hit(width, seed):
+    stolen = extract(with_bump(seed, width), seed)
     assert stolen.exact
     assert stolen.width == 19
 

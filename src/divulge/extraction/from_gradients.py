@@ -27,13 +27,18 @@ from divulge.extraction.explore import Exploration, line_copy, wrong_rows
 from divulge.extraction.kinks import ROUNDS, KinkSearch
 from divulge.extraction.network import Copy
 from divulge.extraction.result import Extraction
+from divulge.extraction.rounding import HIDDEN, Heard, listen
 from divulge.extraction.verification import Verification, fresh_points, smallest_gap, spread
 from divulge.oracles.base import Oracle
 from divulge.progress import report
 
 Method = Literal["default", "paper"]
 WITNESSES = 32
-FEWEST_CHECKS = 16
+FEWEST_CHECKS, CHECKS, MOST_CHECKS = 16, 1000, 4000
+GAP = 0.01
+"""Without a number of checks there are as many as it takes to see bumps of this width."""
+LISTENED = 96
+"""Values that tell how coarsely the target rounds: three at each point, well out, where half of all neurons are on."""
 REPAIRS = 60
 PATIENCE = 4
 EXACT = 1e-9
@@ -46,25 +51,26 @@ def from_gradients(
     seed: int = 0,
     width: int | None = None,
     method: Method = "default",
-    checks: int = 1000,
+    checks: int | None = None,
     delta: float = 0.05,
 ) -> Extraction:
     """Rebuild a one-hidden-layer ReLU network from its gradients.
 
     ``width`` is needed by ``method="paper"`` only; the default finds it, and says so if it is not what you expected.
     ``checks`` is how many fresh rows (values, not gradients) verify the copy: the more, the narrower the cancelling
-    neurons that cannot have been missed (``smallest_gap``). ``delta`` is the printed algorithm's failure probability.
+    neurons that cannot have been missed (``smallest_gap``). By default there are 1,000 to 4,000, as many as bring that
+    gap down to 0.01. ``delta`` is the printed algorithm's failure probability.
     """
     if method not in ("default", "paper"):
         raise InvalidInput(f'method is "default" or "paper", not {method!r}.')
     if width is not None and width < 0:
         raise InvalidInput(f"A width of {width} makes no sense; give the number of hidden neurons, or None.")
-    if checks < FEWEST_CHECKS:
+    if checks is not None and checks < FEWEST_CHECKS:
         raise InvalidInput(f"At least {FEWEST_CHECKS} fresh rows are needed to verify a copy; got checks={checks}.")
     if method == "paper":
         from divulge.extraction.paper_gradients import learn_model
 
-        return learn_model(oracle, seed=seed, width=width, delta=delta, checks=checks)
+        return learn_model(oracle, seed=seed, width=width, delta=delta, checks=checks or CHECKS)
     run = _Run(oracle, seed=seed, width=width, checks=checks)
     try:
         return run.result()
@@ -76,7 +82,7 @@ def from_gradients(
 class _Run:
     """One extraction: what was asked, what is known, how it ends."""
 
-    def __init__(self, oracle: Oracle, *, seed: int, width: int | None, checks: int) -> None:
+    def __init__(self, oracle: Oracle, *, seed: int, width: int | None, checks: int | None) -> None:
         self.oracle, self.seed, self.width, self.checks = oracle, seed, width, checks
         self.began, self.spent = time.perf_counter(), oracle.ledger.snapshot()
         self.target = Target(oracle)
@@ -168,11 +174,26 @@ class _Run:
             assert self.verification is not None
             if self.quality.coarse:
                 return self._floor_reason()
-            if self.verification.worst <= EXACT * self.verification.scale:
-                return ""
-            if not self._repair_checks():
-                return self._floor_reason()
+            if self.verification.worst > EXACT * self.verification.scale:
+                if not self._repair_checks():
+                    break
+                continue
+            heard = self._listen()
+            if heard.point is None:
+                return HIDDEN if heard.hidden else ""
+            self._repair(heard.point)
         return self._floor_reason()
+
+    def _listen(self) -> Heard:
+        """Whether the target's rounding tells of neurons that cancel."""
+        assert self.verification is not None
+        if self.quality.eps > torch.finfo(torch.float64).eps or self.target.room(LISTENED) < LISTENED:
+            return Heard()
+        X = self._normal(LISTENED // 3) * torch.tensor([3.0, 10.0], dtype=torch.float64).repeat(LISTENED // 6)[:, None]
+        allowed = EXACT * self.verification.scale
+        return listen(
+            self.target.values, self.copy, X, self.target.values(X), allowed=allowed, generator=self.generator
+        )
 
     def _repair_checks(self) -> bool:
         """Lines through fresh points where the copy is off, until all of them agree; False if they will not."""
@@ -237,15 +258,22 @@ class _Run:
             self.copy = self.copy.polished(rows.X[right], rows.value[right], self.tolerance.value)
 
     def _verify(self) -> None:
-        X = self.target.stored(
-            fresh_points(self.copy, max(FEWEST_CHECKS, self.target.room(self.checks)), self.generator)
-        )
-        truth = self.target.values(X)
-        self.verification = Verification(X, truth, (truth - self.copy.value(X)).abs().amax(dim=1))
-        self.seen.append(X)
+        """Fresh points, and if all of them agree as many more as the gap asks for."""
+        self.verification = self._fresh(self.checks or CHECKS)
         self.gap = smallest_gap(self.copy, torch.cat(self.seen))
+        agreed = self.verification.worst <= EXACT * self.verification.scale
+        more = min(MOST_CHECKS - CHECKS, int(CHECKS * (self.gap / GAP - 1)))
+        if self.checks is None and agreed and more > 0 and self.target.room(more) == more:
+            self.verification = self.verification.and_also(self._fresh(more))
+            self.gap = smallest_gap(self.copy, torch.cat(self.seen))
         report("verifying", None, None, neurons=self.copy.width, queries=self.oracle.ledger.total,
                worst=f"{self.verification.worst:.1e}")  # fmt: skip
+
+    def _fresh(self, count: int) -> Verification:
+        X = self.target.stored(fresh_points(self.copy, max(FEWEST_CHECKS, self.target.room(count)), self.generator))
+        truth = self.target.values(X)
+        self.seen.append(X)
+        return Verification(X, truth, (truth - self.copy.value(X)).abs().amax(dim=1))
 
     def _floor_reason(self) -> str:
         judged = self.verification.X if self.verification is not None else self._rows().X

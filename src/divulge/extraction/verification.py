@@ -30,6 +30,9 @@ class Verification:
     off: Tensor
     """Worst absolute difference in each row [n]."""
 
+    def and_also(self, other: Verification) -> Verification:
+        return Verification(*(torch.cat(pair) for pair in zip(vars(self).values(), vars(other).values(), strict=True)))
+
     @property
     def worst(self) -> float:
         return float(self.off.max())

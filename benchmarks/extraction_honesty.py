@@ -1,0 +1,114 @@
+"""Is `exact` ever wrong? A thousand extractions from gradients: ordinary, degenerate, trained, and hiding narrow bumps.
+
+A bump is a tent that is zero outside a slab: three parallel neurons that cancel. *Tall* ones have height one, so their
+weights grow as the slab narrows; *low* ones have weights like the other neurons, and a height of an eighth of the
+slab's width. A copy is wrong if it is off by more than 1e-9 standard deviations on 2,000 Gaussian points or on 200
+points inside the slab. ``python -m benchmarks extraction_honesty`` takes a few minutes on one core.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.extraction_gradients import SUCCESS, error, extract, network, normal, trained, with_bump
+from divulge.models import ReluNetwork
+
+SHAPES = ((20, 16, 1), (64, 64, 1), (30, 60, 1), (100, 32, 3))  # inputs, hidden units, outputs
+FIRST = 70_000
+"""Networks and searches are seeded from here on: no setting was chosen on them."""
+TALL = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+LOW = (1.0, 0.3, 0.1, 0.03, 0.01)
+EACH = 50
+Case = tuple[nn.Module, Tensor | None]
+
+
+def plain(seed: int) -> Case:
+    inputs, width, outputs = SHAPES[seed % len(SHAPES)]
+    return network(inputs, width, seed, outputs=outputs), None
+
+
+def degenerate(seed: int) -> Case:
+    """A 20-16 network with four more neurons: duplicates, antipodes, nearly the same, tiny, dead or far out."""
+    g = torch.Generator().manual_seed(seed)
+    base = network(20, 16, seed)
+    A, b, W = base.A[:4], base.b[:4], normal(g, 1, 4)
+    more = (
+        (A, b, W),
+        (-2 * A, -2 * b, W),
+        (A + 1e-6 * normal(g, 4, 20), b, W),
+        (normal(g, 4, 20), normal(g, 4), 1e-6 * W),
+        (normal(g, 4, 20), torch.full((4,), -1e9, dtype=torch.float64), W),
+        (normal(g, 4, 20), 30 * normal(g, 4), W),
+    )[seed % 6]
+    return ReluNetwork(*(torch.cat(pair, dim=-1 if pair[0].shape[0] == 1 else 0) for pair in zip(
+        (base.A, base.b, base.W), more, strict=True))), None  # fmt: skip
+
+
+def digits(seed: int) -> Case:
+    return trained([32, 64, 128][seed % 3], seed), None
+
+
+def tall(width: float) -> Callable[[int], Case]:
+    return lambda seed: with_bump(network(20, 16, seed), width, seed)
+
+
+def low(width: float) -> Callable[[int], Case]:
+    return lambda seed: with_bump(network(20, 16, seed), width, seed, height=width / 8)
+
+
+def cases() -> Iterator[tuple[str, float | None, int, Callable[[int], Case]]]:
+    yield "ordinary", None, 250, plain
+    yield "degenerate", None, 120, degenerate
+    yield "trained on digits", None, 30, digits
+    for width in TALL:
+        yield "tall bump", width, EACH, tall(width)
+    for width in LOW:
+        yield "low bump", width, EACH, low(width)
+
+
+def judge(name: str, width: float | None, runs: int, make: Callable[[int], Case]) -> dict[str, Any]:
+    right = wrong = wider = 0
+    gaps, values = [], []
+    for seed in range(FIRST, FIRST + runs):
+        model, aimed = make(seed)
+        stolen, _ = extract(model, seed)
+        off = error(model, stolen, aimed) > SUCCESS
+        gaps.append(stolen.smallest_gap or 0.0)
+        values.append(stolen.ledger.value)
+        right += stolen.exact and not off
+        wrong += stolen.exact and off
+        wider += stolen.exact and off and (width is None or width >= gaps[-1])
+    row = {
+        "network": name, "width": width, "runs": runs, "exact_and_right": right, "exact_and_wrong": wrong,
+        "wrong_and_wider_than_stated": wider, "not_exact": runs - right - wrong,
+        "stated_gap": statistics.median(gaps), "values": statistics.median(values),
+    }  # fmt: skip
+    print(
+        f"  {name:18} {width or '':6} {runs:4} runs: {right:4} exact and right, {wrong:3} exact and wrong "
+        f"({wider} wider than stated), {runs - right - wrong:3} not exact; gap {row['stated_gap']:.3f}, "
+        f"{row['values']:.0f} values",
+        flush=True,
+    )
+    return row
+
+
+def main() -> None:
+    """Print the table and write results/extraction_honesty.json."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    rows = [judge(*case) for case in cases()]
+    torch.set_num_threads(threads)
+    print(f"  {sum(r['runs'] for r in rows)} runs, {sum(r['exact_and_wrong'] for r in rows)} exact and wrong")
+    Path("results").mkdir(exist_ok=True)
+    Path("results/extraction_honesty.json").write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

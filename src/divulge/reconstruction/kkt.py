@@ -78,9 +78,10 @@ def from_weights(
         if count < 1:
             raise InvalidInput(f"{name} is a whole number from 1 on; got {count}.")
     network = read(model)
+    space = row_space(network, n=_checked_count(n), whole=samples is not None)
     attack = _Attack(
-        network, row_space(network, rank=_checked_count(n)), _prior(network, mean, value_range),
-        settings or Settings(), samples, restarts, str(device),
+        network, space, _prior(network, mean, value_range), settings or Settings(),
+        samples or max(3 * (n or space.rank), 4), restarts, str(device),
     )  # fmt: skip
     found = _run(attack, seed=seed, batches=batches, seconds=seconds, checkpoint=checkpoint, workers=workers)
     agreed = pool(found, at_least=at_least, alike=alike)
@@ -96,20 +97,16 @@ class _Attack:
     space: RowSpace
     prior: Prior | None
     settings: Settings
-    samples: int | None
+    samples: int
     restarts: int
     device: str
-
-    @property
-    def unknowns(self) -> int:
-        return self.samples or max(3 * self.space.rank, 4)
 
 
 def _batch(attack: _Attack, seed: int) -> dict[str, Tensor | None]:
     """One batch of restarts from random starts."""
     generator = torch.Generator().manual_seed(seed)
     width = attack.space.basis.shape[1]
-    starts = torch.randn(attack.restarts, attack.unknowns, width, generator=generator, dtype=torch.float64)
+    starts = torch.randn(attack.restarts, attack.samples, width, generator=generator, dtype=torch.float64)
     starts *= attack.settings.spread / math.sqrt(attack.space.rank)
     problem = Problem(attack.network.to(torch.float32, attack.device), attack.space, attack.prior, attack.settings)
 
@@ -151,7 +148,7 @@ def _compute(
     if checkpoint is None:
         return run(partial(_batch, attack), jobs, workers=workers, stage="batches of restarts")
     settings = {"weights": _fingerprint(attack), "settings": repr(attack.settings), "restarts": attack.restarts,
-                "samples": attack.unknowns}  # fmt: skip
+                "samples": attack.samples}  # fmt: skip
     return checkpointed(partial(_batch, attack), jobs, checkpoint, settings=settings, workers=workers,
                         stage="batches of restarts")  # fmt: skip
 

@@ -115,7 +115,9 @@ def to_margin(
     net = read(model)
     dtype = next(model.parameters()).dtype
     X, y = check_data(net, X, y)
-    X, net = X.to(dtype), net.to(dtype)
+    began = net.weights[0]
+    Q, R = torch.linalg.qr(X.T)  # training moves the first layer in the span of the inputs only: work in it
+    X, net = R.T.to(dtype), Network((began @ Q, *net.weights[1:]), net.biases).to(dtype)
     log_target, log_before = math.log(loss), math.inf
     rate, epoch, left = 1.0, 0, extra_epochs
     history: list[tuple[int, float]] = []
@@ -123,7 +125,7 @@ def to_margin(
         hidden, out = net.forward(X)
         log_loss, signal = _pull(out, y)
         if not math.isfinite(log_loss):
-            raise AttackFailed("Training diverged to NaN; scale the inputs to about one.", partial=net.module())
+            raise AttackFailed("Training diverged to NaN; scale the inputs to about one.")
         if epoch % 50 == 0:
             history.append((epoch, log_loss / math.log(10)))
             report("training to the margin", epoch, None, loss=f"{math.exp(max(log_loss, -700)):.1e}")
@@ -135,10 +137,11 @@ def to_margin(
         log_before = log_loss
         net = _advance(net, X, hidden, signal, y, rate)
         epoch += 1
-    trained = net.module()
+    moved = (net.weights[0].double() - began @ Q) @ Q.T
+    net = Network(((began + moved).to(dtype), *net.weights[1:]), net.biases)
     result = Trained(
-        trained, math.exp(max(log_loss, -700)), _normalised_margin(net, out, y), epoch, time.perf_counter() - start,
-        history,
+        net.module(), math.exp(max(log_loss, -700)), _normalised_margin(net, out, y), epoch,
+        time.perf_counter() - start, history,
     )  # fmt: skip
     if not reached:
         raise AttackFailed(

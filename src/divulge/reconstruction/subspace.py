@@ -57,24 +57,29 @@ class RowSpace:
         return (rows @ self.V.T - self.origin) @ self.basis
 
 
-def row_space(network: Network, *, rank: int | None = None) -> RowSpace:
-    """The row space of the network's first layer, of the given rank or of as many directions as stand out."""
+def row_space(network: Network, *, n: int | None = None, whole: bool = False) -> RowSpace:
+    """The row space of the network's first layer: n directions, or as many as stand out from the noise.
+
+    With more inputs than dimensions it is the whole space. ``whole`` takes that too where nothing stands out.
+    """
     first = network.first().to(torch.float64)
     _, singular, Vh = torch.linalg.svd(first, full_matrices=False)
     edge = noise_edge(singular, first.shape[0], first.shape[1])
-    visible = int((singular > edge).sum())
-    if rank is None:
-        rank = visible
-        if rank == 0 or rank > 0.8 * len(singular):
-            raise AttackFailed(
-                "The first layer shows no gap in its singular values (the model looks untrained, or started from "
-                "large weights), so the number of training inputs cannot be read from it; give n."
+    rank = int((singular > edge).sum())
+    if n is not None:
+        if n > len(first):
+            raise InvalidInput(
+                f"n = {n} inputs cannot be read from a first layer of {len(first)} units; give 1 to {len(first)}."
             )
-    if rank < 1 or rank > len(singular):
-        raise InvalidInput(
-            f"n = {rank} inputs cannot be read from a first layer of {first.shape[0]} units with {first.shape[1]} "
-            f"weights each; give 1 to {len(singular)}."
-        )
+        rank = min(n, len(singular))
+    elif rank == 0 or rank > 0.8 * len(singular):
+        if not whole:
+            raise AttackFailed(
+                "The first layer shows no gap in its singular values (the model looks untrained, started from large "
+                "weights, or saw more inputs than they have dimensions), so the number of training inputs cannot be "
+                "read from it; give n."
+            )
+        rank = len(singular)
     V = Vh[:rank]
     has_bias = network.biases[0] is not None and bool(V[:, -1].any())
     if has_bias:

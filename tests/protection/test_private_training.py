@@ -10,7 +10,7 @@ from torch import nn
 
 from divulge import datasets
 from divulge.errors import InvalidInput, UnsupportedModel
-from divulge.informed.descent import encode
+from divulge.informed.setting import encode
 from divulge.protection import private_training
 from divulge.protection.clipping import Stack, clipped_sum
 from divulge.training import Privacy, Recipe, evaluate

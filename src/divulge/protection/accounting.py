@@ -139,10 +139,10 @@ def _accountant(library: Any, name: Accountant) -> Any:
 def _check(
     *, steps: int, sampling_rate: float, delta: float | None = None, noise_multiplier: float | None = None
 ) -> None:
-    if noise_multiplier is not None and not 0 < noise_multiplier < math.inf:
-        raise InvalidInput(f"The noise multiplier must be positive and finite; got {noise_multiplier}.")
     if steps < 1:
         raise InvalidInput(f"Private training takes at least one step; got {steps}.")
+    if noise_multiplier is not None and not 0 < noise_multiplier < math.inf:
+        raise InvalidInput(f"The noise multiplier must be positive and finite; got {noise_multiplier}.")
     if not 0 < sampling_rate <= 1:
         raise InvalidInput(f"The sampling rate must lie in (0, 1]; got {sampling_rate}.")
     if delta is not None and not 0 < delta < 1:

@@ -128,8 +128,7 @@ def gaussian_mu(noise_multiplier: float, steps: int) -> float:
     """mu of ``steps`` full-batch private gradient steps: each is a Gaussian mechanism of sensitivity clip and noise
     noise_multiplier x clip, and mu composes as the root of the sum of squares."""
     _check_noise(noise_multiplier)
-    if steps < 1:
-        raise InvalidInput(f"Private training takes at least one step; got {steps}.")
+    _check_steps(steps)
     return math.sqrt(steps) / noise_multiplier
 
 
@@ -213,6 +212,7 @@ def smallest_noise(
     ``theorem`` chooses the bound: "gaussian" (tight, and by privacy-loss distributions where batches are sampled) or
     "zcdp" (Corollary 4; full batch only).
     """
+    _check_steps(steps)
     if theorem == "zcdp":
         if sampling_rate != 1.0:
             raise InvalidInput('Corollary 4 has no form for sampled batches; use theorem="gaussian".')
@@ -276,3 +276,8 @@ def _check_privacy(name: str, value: float) -> None:
 def _check_noise(noise_multiplier: float) -> None:
     if not 0 < noise_multiplier < math.inf:
         raise InvalidInput(f"The noise multiplier must be positive and finite; got {noise_multiplier}.")
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 1:
+        raise InvalidInput(f"Private training takes at least one step; got {steps}.")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from divulge.errors import InvalidInput, MissingPackage
-from divulge.informed.descent import encode
+from divulge.informed.setting import encode
 from divulge.progress import report
 from divulge.protection.clipping import Stack, clipped_sum
 from divulge.training import Privacy, Recipe
@@ -40,12 +40,19 @@ def train(recipe: Recipe, X: Any, y: Any, *, start: nn.Module | None = None) -> 
 
 
 def train_many(
-    recipe: Recipe, known_X: Any, known_y: Any, records_X: Any, records_y: Any, noise_seeds: Sequence[int]
+    recipe: Recipe,
+    known_X: Any,
+    known_y: Any,
+    records_X: Any,
+    records_y: Any,
+    noise_seeds: Sequence[int],
+    *,
+    at_once: int = 64,
 ) -> Tensor:
     """One private model for each record, trained on the known data and that record: their weights, [B, P].
 
-    The same as ``train`` on ``known + [record]`` with ``noise_seed`` replaced, all in one tensor program. Without
-    ``recipe.privacy`` neither clipping nor noise is applied, which is the baseline for its cost.
+    The same as ``train`` on ``known + [record]`` with ``noise_seed`` replaced, ``at_once`` models in a tensor program.
+    Without ``recipe.privacy`` neither clipping nor noise is applied, which is the baseline for its cost.
     """
     rows, targets = recipe.prepare(known_X, known_y)
     own_rows, own_targets = recipe.prepare(records_X, records_y)
@@ -53,11 +60,18 @@ def train_many(
         raise InvalidInput("Many private models train together on full batches only; set batch_size=None.")
     if len(noise_seeds) != len(own_rows):
         raise InvalidInput(f"Each of the {len(own_rows)} models needs a noise seed; got {len(noise_seeds)}.")
-    stack = Stack.of(recipe.initial_model(), copies=len(own_rows))
-    known, own = (encode(recipe, y, stack.outputs).to(recipe.dtype) for y in (targets, own_targets))
-    parts = [(rows.flatten(1)[None], known[None]), (own_rows.flatten(1)[:, None], own.T[:, :, None])]
-    _descend(recipe, stack, parts, [_generator(seed) for seed in noise_seeds])
-    return stack.flat()
+    start = recipe.initial_model()
+    outputs = Stack.of(start).outputs
+    known, own = (encode(recipe, y, outputs).to(recipe.dtype) for y in (targets, own_targets))
+    trained = []
+    for first in range(0, len(own_rows), at_once):
+        report("training private models", first, len(own_rows))
+        part = slice(first, first + at_once)
+        stack = Stack.of(start, copies=len(own_rows[part]))
+        parts = [(rows.flatten(1)[None], known[None]), (own_rows[part].flatten(1)[:, None], own.T[part, :, None])]
+        _descend(recipe, stack, parts, [_generator(seed) for seed in noise_seeds[part]])
+        trained.append(stack.flat())
+    return torch.cat(trained)
 
 
 def _descend(

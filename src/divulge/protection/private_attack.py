@@ -1,0 +1,182 @@
+"""The informed attack on privately trained models: one record read off weights that carry noise of a known size.
+
+Balle et al. 2022, section VI-D, learn a reconstructor network from noisy shadow models. Averaged over the noise, a fit
+to noisy examples is a penalised fit to clean ones, so no noise need be drawn: the shadow models here are clipped as the
+target is and otherwise noiseless, one set of them serves every epsilon, and the noise enters as what it is. The model,
+for each class: a record moves the weights by s u, its direction u Gaussian with the shadows' mean and covariance, its
+length s as often as the shadows', and the release adds Gaussian noise. The reconstruction is the posterior mean over
+classes and lengths. How large the noise is in the weights, and how far the model is trusted, is settled on shadow
+records that were held back, trained with noise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from divulge.errors import InvalidInput
+from divulge.protection.private_training import train_many
+from divulge.training import Privacy, Recipe
+
+HELD = 40
+"""Shadow records that are not learned from, to measure the noise on and to choose the trust."""
+_LENGTHS = 15  # points of the grid of lengths
+_LEAST = 0.1  # of a typical record's size: what the model is taken to miss where there is no noise at all
+_TRUST = (1.0, 1.4, 2.0, 2.8, 4.0, 8.0)  # the noise is taken to be so many times as large as it is
+
+
+@dataclass(frozen=True)
+class _Class:
+    """What the records of one label do to the weights, in the coordinates of their principal directions."""
+
+    label: int
+    share: float
+    mean: Tensor
+    """[P]: the mean direction."""
+    basis: Tensor
+    """[r, P]: orthonormal."""
+    variances: Tensor
+    """[r]"""
+    row_mean: Tensor
+    row_basis: Tensor
+    """[r, d]: the row that goes with a unit step (of one deviation) along each principal direction."""
+    lengths: Tensor
+    log_prior: Tensor
+    """[L]: how usual each length is."""
+
+    def posterior(self, away: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
+        """For each length the log evidence [L, B] of what was observed [B, P], and the mean row [L, B, d]."""
+        along, middle = away @ self.basis.T, self.basis @ self.mean
+        size, towards, own = away.square().sum(dim=1), away @ self.mean, float(self.mean.square().sum())
+        total, rank = away.shape[1], len(self.variances)
+        evidence, rows = [], []
+        for length, prior in zip(self.lengths.tolist(), self.log_prior.tolist(), strict=True):
+            noise = (sigma / length) ** 2
+            spread = self.variances + noise
+            p = along / length - middle  # [B, r]
+            outside = (size / length**2 - 2 * towards / length + own - p.square().sum(dim=1)).clamp(min=0)
+            inside = (p.square() / spread).sum(dim=1) + float(spread.log().sum())
+            rest = outside / noise + (total - rank) * math.log(noise)
+            evidence.append(prior - (inside + rest) / 2 - total * math.log(length))
+            rows.append(self.row_mean + (p * self.variances.sqrt() / spread) @ self.row_basis)
+        return torch.stack(evidence), torch.stack(rows)
+
+
+@dataclass(frozen=True)
+class Shadowed:
+    """What noiseless shadow models taught about a training set with one unknown record; see ``learn``."""
+
+    recipe: Recipe
+    known: tuple[Tensor, Tensor]
+    held: tuple[Tensor, Tensor]
+    held_weights: Tensor
+    reference: Tensor
+    """[P]: where the known records alone lead."""
+    classes: tuple[_Class, ...]
+    typical: float
+    """A typical record's effect, a weight."""
+    bounds: tuple[float, float]
+
+    def against(self, noise_multiplier: float, *, seed: int = 0) -> PrivateAttack:
+        """The attack on models released with this noise: the noise in the weights measured, the trust chosen."""
+        noise = 0.0
+        weights = self.held_weights
+        if noise_multiplier > 0:
+            seeds = [seed + number for number in range(len(self.held[0]))]
+            weights = train_many(_with_noise(self.recipe, noise_multiplier), *self.known, *self.held, seeds).double()
+            noise = float((weights - self.held_weights).square().mean().sqrt())
+        least = max(noise, _LEAST * self.typical)
+        tried = [PrivateAttack(self, noise_multiplier, noise, trust * least) for trust in _TRUST]
+        truth = self.held[0].flatten(1).double()
+        return min(tried, key=lambda attack: float((attack(weights)[0] - truth).square().mean()))
+
+
+@dataclass(frozen=True)
+class PrivateAttack:
+    """Call it with the weights of released models [B, P]: their unknown rows [B, d] and labels [B]."""
+
+    shadowed: Shadowed
+    noise_multiplier: float
+    noise: float
+    """Its deviation in a trained weight, as measured."""
+    assumed: float
+    """What the model assumes, which did best on the records held back."""
+
+    def __call__(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        away = weights.double() - self.shadowed.reference
+        every = [known.posterior(away, self.assumed) for known in self.shadowed.classes]
+        share = torch.softmax(torch.cat([evidence for evidence, _ in every]), dim=0)  # [classes x lengths, B]
+        rows = (share[:, :, None] * torch.cat([rows for _, rows in every])).sum(dim=0)
+        labels = torch.tensor([known.label for known in self.shadowed.classes])
+        likely = share.view(len(labels), -1, len(away)).sum(dim=1).argmax(dim=0)
+        return rows.clamp(*self.shadowed.bounds), labels[likely]
+
+
+def learn(
+    recipe: Recipe,
+    known_X: Any,
+    known_y: Any,
+    shadow_X: Any,
+    shadow_y: Any,
+    *,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Shadowed:
+    """Train a noiseless shadow model for each shadow record and learn what records do to the weights.
+
+    ``recipe`` trains full batches with ``privacy``, whose clipping is kept; ``bounds`` are those of a feature.
+    """
+    if recipe.privacy is None:
+        raise InvalidInput(
+            "This attack is for private recipes; give it privacy=Privacy(noise_multiplier=..., clip=...)."
+        )
+    rows, labels = recipe.prepare(shadow_X, shadow_y)
+    known = recipe.prepare(known_X, known_y)
+    if len(rows) < 2 * HELD:
+        raise InvalidInput(f"The attack needs at least {2 * HELD} shadow records; got {len(rows)}.")
+    weights = train_many(_with_noise(recipe, 0.0), *known, rows, labels, [0] * len(rows)).double()
+    model = _with_noise(recipe, 0.0).train(*known)
+    reference = torch.cat([p.detach().flatten() for p in model.parameters()]).double()
+    away = weights[HELD:] - reference
+    taught = rows[HELD:].flatten(1).double()
+    classes = []
+    for label in sorted(set(labels[HELD:].tolist())):
+        chosen = labels[HELD:] == label
+        if int(chosen.sum()) > 1:
+            classes.append(_class(label, float(chosen.double().mean()), away[chosen], taught[chosen]))
+    if not classes:
+        raise InvalidInput("Every shadow record has a label of its own; the attack needs several of a class.")
+    typical = float(away.norm(dim=1).median()) / math.sqrt(away.shape[1])
+    held = rows[:HELD], labels[:HELD]
+    return Shadowed(recipe, known, held, weights[:HELD], reference, tuple(classes), typical, bounds)
+
+
+def _class(label: int, share: float, away: Tensor, rows: Tensor) -> _Class:
+    lengths = away.norm(dim=1).clamp(min=torch.finfo(away.dtype).tiny)
+    directions = away / lengths[:, None]
+    mean, row_mean = directions.mean(dim=0), rows.mean(dim=0)
+    centred = (directions - mean) / math.sqrt(len(rows))
+    variances, vectors = torch.linalg.eigh(centred @ centred.T)
+    kept = variances > 1e-10 * variances[-1]
+    variances, vectors = variances[kept], vectors[:, kept]
+    basis = (vectors.T @ centred) / variances.sqrt()[:, None]
+    logs = lengths.log()
+    grid = torch.linspace(float(logs.min()), float(logs.max()), _LENGTHS, dtype=logs.dtype)
+    width = max(float(logs.std()) * len(logs) ** -0.2, 1e-3)  # Scott's rule
+    density = torch.exp(-((grid[:, None] - logs) / width).square() / 2).mean(dim=1)
+    log_prior = torch.log(share * density / density.sum())
+    return _Class(
+        label, share, mean, basis, variances, row_mean, vectors.T @ (rows - row_mean) / math.sqrt(len(rows)),
+        grid.exp(), log_prior,
+    )  # fmt: skip
+
+
+def _with_noise(recipe: Recipe, noise_multiplier: float) -> Recipe:
+    assert recipe.privacy is not None
+    return dataclasses.replace(
+        recipe, privacy=Privacy(noise_multiplier=noise_multiplier, clip=recipe.privacy.clip, noise_seed=0)
+    )

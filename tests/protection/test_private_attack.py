@@ -1,0 +1,71 @@
+"""The attack on private models: its posterior against the dense formula, its errors between blind and exact."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from divulge import datasets
+from divulge.errors import InvalidInput
+from divulge.protection import private_attack
+from divulge.protection.private_training import train_many
+from divulge.training import Privacy, Recipe
+
+RECIPE = Recipe(
+    widths=[64, 10, 10], activation="elu", learning_rate=0.2, momentum=0.9, epochs=40,
+    privacy=Privacy(noise_multiplier=1.0, clip=1.0, noise_seed=0),
+)  # fmt: skip
+
+
+def test_the_posterior_is_the_gaussian_one() -> None:
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.rand(30, 3, generator=generator, dtype=torch.float64)
+    mixing = torch.randn(3, 7, generator=generator, dtype=torch.float64)
+    away = 0.3 * (rows @ mixing) + 0.05 * torch.randn(30, 7, generator=generator, dtype=torch.float64)
+    known = private_attack._class(4, 1.0, away, rows)
+    seen, sigma = away[:2] + 0.1, 0.2
+    evidence, found = known.posterior(seen, sigma)
+    lengths = away.norm(dim=1)
+    directions = away / lengths[:, None]
+    u, z = directions - directions.mean(dim=0), rows - rows.mean(dim=0)
+    covariance, cross = u.T @ u / 30, z.T @ u / 30
+    for place, length in enumerate(known.lengths.tolist()):
+        total = length**2 * covariance + sigma**2 * torch.eye(7, dtype=torch.float64)
+        residual = seen - length * directions.mean(dim=0)
+        expected = rows.mean(dim=0) + residual @ torch.linalg.inv(total) @ (length * cross).T
+        torch.testing.assert_close(found[place], expected, rtol=1e-8, atol=1e-8)
+        density = torch.distributions.MultivariateNormal(torch.zeros(7, dtype=torch.float64), total).log_prob(residual)
+        constant = 7 / 2 * math.log(2 * math.pi)
+        torch.testing.assert_close(evidence[place] - known.log_prior[place], density + constant, rtol=1e-8, atol=1e-8)
+
+
+def test_it_reads_records_off_clipped_models_and_little_noise_but_not_off_much() -> None:
+    X, y = datasets.load("digits").train
+    known, shadow, targets = ((X[a:b], y[a:b]) for a, b in ((0, 60), (60, 660), (660, 690)))
+    shadowed = private_attack.learn(RECIPE, *known, *shadow)
+    mean = shadow[0].double().mean(dim=0)
+    blind = float((targets[0] - mean).square().mean())
+    errors, right = {}, {}
+    for noise in (0.0, 0.02, 30.0):
+        attack = shadowed.against(noise, seed=1)
+        assert (attack.noise > 0) is (noise > 0)
+        released = train_many(private_attack._with_noise(RECIPE, noise), *known, *targets, list(range(500, 530)))
+        rows, labels = attack(released)
+        assert float(rows.min()) >= 0
+        assert float(rows.max()) <= 1
+        errors[noise] = float((rows - targets[0].double()).square().mean())
+        right[noise] = float((labels == targets[1]).double().mean())
+    assert errors[0.0] < 0.2 * blind
+    assert right[0.0] > 0.9
+    assert errors[0.0] <= errors[0.02] < 0.6 * blind
+    assert 0.8 * blind < errors[30.0] < 1.2 * blind  # with that much noise it is a blind guess, and not a worse one
+
+
+def test_what_it_cannot_learn_from_is_said() -> None:
+    X, y = datasets.load("digits").train
+    with pytest.raises(InvalidInput, match="private recipes"):
+        private_attack.learn(Recipe(widths=[64, 10]), X[:10], y[:10], X[10:200], y[10:200])
+    with pytest.raises(InvalidInput, match="at least 80 shadow records"):
+        private_attack.learn(RECIPE, X[:10], y[:10], X[10:50], y[10:50])

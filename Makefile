@@ -2,11 +2,13 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+CORE   := $(VENV)/.core
 READY  := $(VENV)/.ready
 
 .PHONY: demo test lint format bench clean
 
-demo: $(READY)
+demo: $(CORE)
 	$(BIN)/python -m divulge.demo --out demo
 
 test: $(READY)
@@ -27,8 +29,14 @@ bench: $(READY)
 clean:
 	rm -rf $(VENV) demo results .pytest_cache .mypy_cache .ruff_cache .coverage* src/*.egg-info
 
-$(READY): pyproject.toml constraints.txt
+# what the demo needs; modules are compiled when first imported, not all at once
+$(CORE): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(PIP) torch==2.13.0
+	$(PIP) --editable ".[privacy]"
+	touch $(CORE)
+
+# and what tests, checks and benchmarks need
+$(READY): $(CORE)
+	$(PIP) --editable ".[dev]"
 	touch $(READY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import time
@@ -12,13 +13,17 @@ import torch
 from torch import Tensor
 
 from divulge.auditing.finding import Finding, Outcome, Picture, Table, severity_of
-from divulge.auditing.probe import Probe, deadline
+from divulge.auditing.probe import Probe, TimeUp, deadline
 from divulge.auditing.target import Target
 from divulge.errors import DivulgeError
 from divulge.report.pictures import picture_grid
 
 RUNS = 20
 """Training runs that an audit spends on one record of a network."""
+FEWEST_RUNS = 8
+MARGIN = 2.0
+"""How much longer a run may take than the plain training did."""
+TRIED_EPOCHS = 20
 RECORDS = 5
 """How many training records are played as the unknown one, one at a time."""
 
@@ -77,8 +82,11 @@ def _run_network(target: Target, seconds: float) -> Finding:
     assert target.inputs is not None
     assert target.labels is not None
     rows = _chosen(target)
-    rebuild = partial(_rebuild_one, target.recipe, target.model, target.inputs, target.labels, target.seed)
     share = seconds / math.ceil(len(rows) / _at_once(target.workers))
+    affordable = int(min(RUNS, share / (MARGIN * _training_seconds(target))))
+    if affordable < FEWEST_RUNS:
+        raise TimeUp(f"{seconds:.0f} seconds are too few to repeat the training {FEWEST_RUNS} times for each record.")
+    rebuild = partial(_rebuild_one, target.recipe, target.model, target.inputs, target.labels, affordable, target.seed)
     told = workers.run(rebuild, [(row, share) for row in rows], workers=target.workers, stage="records")
     rebuilt = [
         (row, target.inputs[row], record.x.to(torch.float64), record.error(target.inputs[row]), record.predicted_error)
@@ -91,7 +99,9 @@ def _run_network(target: Target, seconds: float) -> Finding:
     return _finding(target, "informed-network", cost, rebuilt, reasons, started)
 
 
-def _rebuild_one(recipe: Any, released: Any, inputs: Tensor, labels: Tensor, seed: int, job: tuple[int, float]) -> Any:
+def _rebuild_one(
+    recipe: Any, released: Any, inputs: Tensor, labels: Tensor, runs: int, seed: int, job: tuple[int, float]
+) -> Any:
     """The record that was left out, or why it could not be rebuilt in time."""
     from divulge import informed
 
@@ -102,10 +112,19 @@ def _rebuild_one(recipe: Any, released: Any, inputs: Tensor, labels: Tensor, see
     try:
         with deadline(seconds):
             return informed.direct(
-                recipe, released, known, labels[keep], runs=RUNS, position=row, bounds=bounds, seed=seed
+                recipe, released, known, labels[keep], runs=runs, position=row, bounds=bounds, seed=seed
             )
     except DivulgeError as error:
         return str(error)
+
+
+def _training_seconds(target: Target) -> float:
+    """How long one repeat of the training takes, judged by its first steps."""
+    brief = dataclasses.replace(target.recipe, epochs=min(target.recipe.epochs, TRIED_EPOCHS))
+    started = time.perf_counter()
+    brief.train(target.inputs, target.labels)
+    repeats: float = target.recipe.epochs / max(1, brief.epochs)
+    return (time.perf_counter() - started) * repeats
 
 
 def _at_once(workers: int | str | None) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from divulge.auditing.copying import extract
-from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, severity_of
+from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, Table, severity_of
 from divulge.auditing.probe import Probe, TimeUp, deadline
 from divulge.auditing.target import KINDS, Target
 from divulge.errors import DivulgeError
@@ -16,6 +17,8 @@ from divulge.oracles.base import Access, Spent
 from divulge.report.pictures import picture_grid
 
 SHOWN = 10
+STARTS = 200
+"""Random starts of the model inversion that the attack is compared with."""
 BATCHES = 2
 TOLD_THE_MEAN = "The attacker was told the mean that was subtracted from the training inputs."
 LARGE = 200_000
@@ -35,8 +38,10 @@ def _run_weights(target: Target, seconds: float) -> Finding:
     started = time.perf_counter()
     found = _reconstruct(target.model, target, seconds)
     judged = _judge(target, found)
+    left = seconds - (time.perf_counter() - started)
     return _finding(
         target, judged, found, name="data-from-weights", adversary="holder of the weights", ledger=Spent(),
+        tables=_beside(target, judged, left),
         seconds=time.perf_counter() - started, command=f"divulge reconstruct {target.address} --seed {target.seed}",
         way="Whoever holds the weights", notes=tuple(getattr(found, "notes", ())),
     )  # fmt: skip
@@ -93,7 +98,7 @@ def _beside_true_weights(target: Target, seconds: float) -> str:
 def _reconstruct(model: nn.Module, target: Target, seconds: float, *, of: str = "weights") -> Any:
     from divulge import reconstruction
 
-    large = sum(parameter.numel() for parameter in model.parameters()) > LARGE
+    large = _large(model)
     with deadline(seconds):
         return reconstruction.from_weights(
             model,
@@ -113,7 +118,7 @@ def _judge(target: Target, found: Any) -> dict[str, Any]:
     if target.inputs is None:
         return {"matched": None, "samples": len(found.samples)}
     match = found.match(target.inputs, unseen=target.unseen, mean=target.mean)
-    return {
+    judged = {
         "match": match,
         "matched": match.found(),
         "samples": len(found.samples),
@@ -121,11 +126,48 @@ def _judge(target: Target, found: Any) -> dict[str, Any]:
         "best": float(match.correlation.max()),
         "control": match.false_positive_rate,
     }
+    came_back = match.correlation > match.threshold
+    if bool(came_back.any()):
+        judged["mean_squared_error"] = float((match.rebuilt - match.truth)[came_back].square().mean())
+        if match.ssim is not None:
+            judged["ssim"] = float(match.ssim[came_back].median())
+        if target.unseen is not None:
+            nearest = torch.cdist(target.inputs[came_back], target.unseen).amin(dim=1).square() / target.input_dim
+            judged["nearest_unseen_mean_squared_error"] = float(nearest.mean())
+    return judged
+
+
+def _beside(target: Target, judged: dict[str, Any], seconds: float) -> tuple[Table, ...]:
+    """What counts as found by the same measure where nothing was attacked, or by simpler means."""
+    from divulge.reconstruction import baselines, matching
+
+    if target.model is None or target.inputs is None or _large(target.model):
+        return ()
+    scored: dict[str, Any] = {"this attack": judged["matched"]}
+    training, threshold = target.inputs, judged["threshold"]
+
+    def count(samples: Tensor) -> int:
+        return matching.match(samples, training, mean=target.mean, shape=target.shape, threshold=threshold).found()
+
+    try:
+        with deadline(seconds):
+            scored["the first layer's weights as inputs"] = count(baselines.first_layer(target.model))
+            inverted = baselines.model_inversion(target.model, starts=STARTS, mean=target.mean, seed=target.seed)
+            scored["inputs that drive the output up or down"] = count(inverted)
+            broken = _reconstruct(baselines.broken(target.model, seed=target.seed), target, seconds, of="broken")
+            scored["this attack on broken weights"] = count(broken.samples) if len(broken.samples) else 0
+    except DivulgeError as error:
+        scored["the rest"] = f"not measured: {error}"
+    return (Table("Training records found by the same measure", ("by", "records"), tuple(scored.items())),)
+
+
+def _large(model: nn.Module) -> bool:
+    return sum(parameter.numel() for parameter in model.parameters()) > LARGE
 
 
 def _finding(
     target: Target, judged: dict[str, Any], found: Any, *, name: str, adversary: Adversary, ledger: Spent,
-    seconds: float, command: str, way: str, notes: tuple[str, ...],
+    seconds: float, command: str, way: str, notes: tuple[str, ...], tables: tuple[Table, ...] = (),
 ) -> Finding:  # fmt: skip
     matched, total = judged["matched"], 0 if target.inputs is None else len(target.inputs)
     if matched is None:
@@ -144,9 +186,7 @@ def _finding(
             if control is not None
             else "No unseen inputs were given as a control, so likeness by chance is not ruled out."
         )
-    measures: dict[str, Any] = {
-        key: judged[key] for key in ("matched", "samples", "threshold", "best", "control") if key in judged
-    }
+    measures: dict[str, Any] = {key: value for key, value in judged.items() if key != "match" and value is not None}
     return Finding(
         name=name,
         question="training-data",
@@ -170,6 +210,7 @@ def _finding(
         else (),
         command=command,
         pictures=_pictures(target, judged, found),
+        tables=tables,
         notes=(*notes, TOLD_THE_MEAN) if target.mean is not None else notes,
     )
 

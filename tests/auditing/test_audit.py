@@ -57,6 +57,16 @@ def test_a_relu_network_is_copied_by_both_clients_and_its_span_is_found(seed: in
     jsonschema.validate(json.loads(report.json()), schema())
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_two_hidden_layers_are_copied_from_explanations(known: bool) -> None:
+    model = divulge.Recipe(widths=[20, 8, 8, 1], loss="logistic", precision="float64", seed=3).initial_model()
+    report = divulge.audit(model, access="weights" if known else "gradient", time=60)
+    copied = next(f for f in report.findings if f.name == "copy-from-gradients")
+    assert copied.outcome == "succeeded", copied.certainty
+    assert copied.measures["worst_difference"] < 1e-8 * copied.measures["output_spread"]
+    assert copied.ledger.gradient > 0
+
+
 def test_a_table_gives_up_its_records_one_by_one() -> None:
     from sklearn.linear_model import Ridge
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from divulge.auditing.finding import Adversary, Finding, Outcome, Table, severity_of
 from divulge.auditing.probe import Probe, deadline
@@ -22,13 +24,20 @@ USELESS = 0.1
 """A copy whose worst error is this part of the output's spread is no longer the model."""
 
 
-def extract(oracle: Oracle, access: Access, seed: int) -> Any:
-    """The exact attack for this access."""
+def extract(target: Target, oracle: Oracle, access: Access) -> Any:
+    """The exact attack for this access; with gradients also for two hidden layers, where one is not enough."""
     from divulge import extraction
 
-    if access == "gradient":
-        return extraction.from_gradients(oracle, seed=seed)
-    return extraction.from_values(oracle, seed=seed)
+    if access == "value":
+        return extraction.from_values(oracle, seed=target.seed)
+    deep = target.kind == "piecewise linear"
+    if deep and target.model is not None:
+        return extraction.deep_from_gradients(oracle, seed=target.seed)
+    found = extraction.from_gradients(oracle, seed=target.seed)
+    if found.exact or not deep:
+        return found
+    deeper = extraction.deep_from_gradients(oracle, seed=target.seed)
+    return replace(deeper, ledger=found.ledger + deeper.ledger) if deeper.exact else found
 
 
 def _obstacle(access: Access) -> Any:
@@ -38,10 +47,23 @@ def _obstacle(access: Access) -> Any:
         if target.kind == "smooth":
             return f"it is {KINDS[target.kind]}; exact extraction is for piecewise-linear ones."
         if target.kind == "piecewise linear" and target.model is not None:
-            return f"it is {KINDS[target.kind]}; exact extraction reaches one hidden layer."
+            if access == "value":
+                return f"it is {KINDS[target.kind]}; exact extraction from values reaches one hidden layer."
+            if not _two_hidden(target.model, target.input_dim):
+                return (
+                    f"it is {KINDS[target.kind]}; exact extraction from gradients reaches two fully connected hidden "
+                    "layers, the first no wider than the input."
+                )
         return ""
 
     return obstacle
+
+
+def _two_hidden(model: nn.Module, inputs: int) -> bool:
+    layers = [layer for layer in model.modules() if not list(layer.children())]
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    plain = all(isinstance(layer, nn.Linear | nn.ReLU | nn.Flatten | nn.Identity) for layer in layers)
+    return plain and len(linear) == 3 and linear[0].out_features <= inputs
 
 
 def _probe(access: Access) -> Any:
@@ -51,7 +73,7 @@ def _probe(access: Access) -> Any:
         started = time.perf_counter()
         with deadline(seconds):
             oracle = target.oracle(access)
-            found = extract(oracle, access, target.seed)
+            found = extract(target, oracle, access)
             worst = found.check(target.oracle("value"), FRESH_POINTS, seed=target.seed + 1)
             agreement = _agreement(target, found.model)
         outcome: Outcome = "succeeded" if found.exact else ("partly" if agreement >= 0.95 else "failed")
@@ -93,7 +115,7 @@ def _probe(access: Access) -> Any:
     return run
 
 
-def _agreement(target: Target, copy: torch.nn.Module) -> float:
+def _agreement(target: Target, copy: nn.Module) -> float:
     """Share of equal decisions on the training inputs (or Gaussian ones, where there are none)."""
     from divulge.oracles import oracle
 
@@ -117,7 +139,7 @@ def _behind_guards(target: Target, access: Access, seconds: float, needed: int) 
             with deadline(seconds / len(MEASURED_GUARDS)):
                 oracle = guard(text)(target.oracle(access))
                 oracle.ledger.budget = min(oracle.ledger.budget or PATIENCE * needed, PATIENCE * needed)
-                found = extract(oracle, access, target.seed)
+                found = extract(target, oracle, access)
                 worst = found.check(target.oracle("value"), FRESH_POINTS, seed=target.seed + 1)
             rows.append(
                 (text, "yes" if found.exact else "no", worst / found.scale if found.scale else worst, found.queries)

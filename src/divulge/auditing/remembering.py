@@ -67,7 +67,7 @@ def _run_chain(target: Target, seconds: float) -> Finding:
     adversary: Adversary = "prediction client"
     oracle = target.oracle(access)
     with deadline(seconds):
-        copy = extract(oracle, access, target.seed)
+        copy = extract(target, oracle, access)
         model = balance.from_extraction(copy)
     left = seconds - (time.perf_counter() - started)
     if left <= 0:

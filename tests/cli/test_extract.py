@@ -47,6 +47,16 @@ def test_json_is_one_object_and_nothing_else(folder):
     assert figures["queries"]["total"] == figures["queries"]["gradient"] + 100
 
 
+def test_two_hidden_layers_are_copied_with_method_deep(tmp_path):
+    torch.manual_seed(1)
+    models.save(models.MLP([12, 5, 4, 1]).double(), tmp_path / "deep")
+    result = extract(tmp_path / "deep", "--method", "deep", "--json")
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert figures["exact"] is True
+    assert figures["method"] == "deep"
+
+
 def test_an_onnx_file_is_a_target_too(folder, tmp_path):
     from divulge.oracles.onnx_export import export_onnx
 

@@ -107,7 +107,8 @@ def _probe(access: Access) -> Any:
             seconds=found.seconds,
             seed=target.seed,
             remedies=_remedies(guards, access) if outcome != "failed" else (),
-            command=f"divulge extract {target.address} --access {access} --seed {target.seed}",
+            command=f"divulge extract {target.address} --access {access} --seed {target.seed}"
+            + (" --method deep" if found.method == "deep" else ""),
             tables=(guards,) if guards is not None else (),
             notes=tuple(found.notes),
         )

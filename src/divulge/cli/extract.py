@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from divulge.oracles import Oracle
 
 METHODS = {
-    "gradient": ("default", "paper", "softmax", "training"),
+    "gradient": ("default", "deep", "paper", "softmax", "training"),
     "value": ("default", "paper", "worst-case", "training"),
     "label": (),
 }
@@ -31,7 +31,8 @@ def command(
     method: Annotated[
         str,
         typer.Option(
-            help="default, paper or softmax with gradients; default, paper or worst-case with values; training."
+            help="default, deep (two hidden layers), paper or softmax with gradients; default, paper or worst-case "
+            "with values; training with either."
         ),
     ] = "default",
     precision: Annotated[str, typer.Option(help="native, or double to ask a float64 copy of the model.")] = "native",

@@ -126,10 +126,11 @@ def _run_all(target: Target, seconds: float, store: Store | None) -> tuple[list[
                 findings.append(kept)
                 continue
             left = end - clock.perf_counter()
-            allowance = left * probe.share / (probe.share + sum(other.share for other in waiting))
-            if allowance < LEAST_SECONDS:
+            if left < LEAST_SECONDS:
                 skipped.append(Skipped(probe.name, probe.title, "the time was used up; give the audit more of it."))
                 continue
+            share = probe.share / (probe.share + sum(other.share for other in waiting))
+            allowance = max(LEAST_SECONDS, left * share)
             progress.report("audit", total - len(waiting) - 1, total, now=probe.title, left=f"{left:.0f} s")
             _run_one(probe, target, allowance, store, findings, skipped)
     except KeyboardInterrupt:

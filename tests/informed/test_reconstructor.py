@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 import divulge
 from divulge import Recipe
 from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
-from divulge.informed import NotReproduced
+from divulge.informed import NotReproduced, shadows
 
 DIGITS, DIGIT = load_digits(return_X_y=True)
 X = torch.tensor(DIGITS / 16, dtype=torch.float32)
@@ -114,3 +114,19 @@ def test_bad_input(models, released):
         divulge.informed.score([], X[:2], y[:2], X, y)
     with pytest.raises(WrongShape, match="compared"):
         divulge.informed.yardsticks(X[:2], y[:2], X[:, :3], y)
+
+
+def test_convolutional_models_get_the_transposed_convolutions():
+    spec = {"architecture": "balle-cnn", "shape": [1, 12, 12], "outputs": 3}
+    recipe = Recipe(architecture=spec, epochs=2, learning_rate=0.05)
+    generator = torch.Generator().manual_seed(2)
+    rows, labels = torch.rand(24, 144, generator=generator), torch.arange(24) % 3
+    data = recipe, rows[:8], labels[:8], rows[8:], labels[8:]
+    models = shadows(*data)
+    losses = []
+    for epochs in (1, 12):
+        attack = divulge.informed.reconstructor(*data, models=models, method="network", epochs=epochs)
+        assert any(isinstance(layer, torch.nn.ConvTranspose2d) for layer in attack.map.network)
+        losses.append(attack.map.loss)
+    assert losses[1] < losses[0]
+    assert attack(recipe.train(rows[:9], labels[:9])).x.shape == (144,)

@@ -10,8 +10,9 @@ model's answers on probe rows.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,14 +23,16 @@ from torch.nn.functional import normalize
 
 from divulge import workers as pool
 from divulge.errors import InvalidInput
-from divulge.informed import network, ridge
+from divulge.informed import network, picture_network, ridge
 from divulge.informed.checks import NotReproduced, notes
 from divulge.informed.record import Record
 from divulge.informed.seen import Access, Sight, probe_rows, sight
+from divulge.informed.setting import as_mlp
 from divulge.informed.shadows import Shadows, shadows
 from divulge.training import Recipe
 
 Method = Literal["ridge", "network"]
+_TELLING = 200  # shadow rows whose logits tell the label
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Reconstructor:
     known: Tensor
     sight: Sight
     """What is looked at: weights, some layers, or logits."""
+    telling: Sight
+    """What the label is told from: logits, which anybody with all weights can compute."""
     largest: float
     """The longest difference that a shadow row made."""
     labels: ridge.RidgeMap
@@ -58,7 +63,7 @@ class Reconstructor:
         started = time.perf_counter()
         away = self.sight.of(released)
         size = float(away.norm())
-        direction = normalize(away[None], dim=1).to(torch.float32)
+        direction = _direction(away)
         alike = float((direction @ self.labels.features.T).max())
         if size > 3 * self.largest or (alike < 0.1 and size > 0.5 * self.largest):
             raise NotReproduced(
@@ -67,7 +72,8 @@ class Reconstructor:
                 "weights) or the known rows are not this model's. Without the initial weights this attack is not "
                 "possible."
             )
-        place = self.labels.label(direction)
+        told = direction if self.telling is self.sight else _direction(self.telling.of(self._answering(released)))
+        place = self.labels.label(told)
         row = self.labels.rows(direction, place) if self.map is None else self.map.rows(direction)
         x = row[0].to(torch.float64)
         x = x if self.bounds is None else x.clamp(*self.bounds)
@@ -77,6 +83,14 @@ class Reconstructor:
             x, label, predicted, self.method, time.perf_counter() - started, self.seed,
             training_runs=float(len(self.shadows.X)), notes=notes(self.known, x), facts={"moved": size},
         )  # fmt: skip
+
+    def _answering(self, released: Any) -> Any:
+        """A released model, given as such or by its weights, as something that answers rows."""
+        if not isinstance(released, Tensor):
+            return released
+        model = self.recipe.initial_model()
+        nn.utils.vector_to_parameters(released.reshape(-1).to(self.recipe.dtype), model.parameters())
+        return model
 
 
 def reconstructor(
@@ -118,16 +132,34 @@ def reconstructor(
     queries = None if access == "weights" else probe_rows(probes, models.X)
     looked = sight(recipe, models.reference, layers=layers, probes=queries)
     away = looked.image(models.differences)
-    features = normalize(away.to(torch.float32), dim=1)
-    labels = ridge.fit(features, models.X, models.y)
+    features = _direction(away)
+    telling = looked
+    if access == "weights" and layers is None:
+        telling = sight(recipe, models.reference, probes=models.X[:_TELLING])
+    told = features if telling is looked else _direction(telling.image(models.differences))
+    labels = ridge.fit(features, told, models.X, models.y)
     learned, error = None, float("nan")
     if method == "network":
         held = max(1, len(features) // 20)
         previous = None if tune is None else tune.map
-        learned = network.fit(features[held:], models.X[held:], epochs=epochs, seed=seed, start=previous)
+        train = _fit_network(recipe)
+        learned = train(features[held:], models.X[held:], epochs=epochs, seed=seed, start=previous)
         error = float((learned.rows(features[:held]) - models.X[:held].flatten(1)).square().mean())
     known = torch.as_tensor(known_X)
     return Reconstructor(
-        recipe, method, access, models, known, looked, float(away.norm(dim=1).max()), labels, learned,
+        recipe, method, access, models, known, looked, telling, float(away.norm(dim=1).max()), labels, learned,
         error, bounds, seed, time.perf_counter() - started,
     )  # fmt: skip
+
+
+def _direction(away: Tensor) -> Tensor:
+    """Differences of features [P] or [N, P] as directions [N, P]."""
+    return normalize(away.reshape(-1, away.shape[-1]), dim=1).to(torch.float32)
+
+
+def _fit_network(recipe: Recipe) -> Callable[..., network.NetworkMap]:
+    """The paper's network for the recipe's kind of model: dense for MNIST, transposed convolutions for CIFAR-10."""
+    shape = getattr(recipe.initial_model(), "input_shape", ())
+    if as_mlp(recipe) is not None or len(shape) != 3 or any(side % 4 for side in shape[1:]):
+        return network.fit
+    return functools.partial(picture_network.fit, shape=tuple(shape))

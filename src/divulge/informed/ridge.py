@@ -24,6 +24,8 @@ class RidgeMap:
     """Features [P] to rows [d]: a kernel ridge regression for each class, and one for the label."""
 
     features: Tensor
+    telling: Tensor
+    """The features that the label is told from [N, F]."""
     classes: list[int | float]
     members: list[Tensor]
     dual: list[Tensor]
@@ -32,9 +34,9 @@ class RidgeMap:
     loo: dict[int | float, float]
     """The leave-one-out mean squared error of each class."""
 
-    def label(self, features: Tensor) -> Tensor:
+    def label(self, telling: Tensor) -> Tensor:
         """The place of the label of each row of features."""
-        return ((features @ self.features.T) @ self.label_dual).argmax(dim=1)
+        return ((telling @ self.telling.T) @ self.label_dual).argmax(dim=1)
 
     def rows(self, features: Tensor, places: Tensor) -> Tensor:
         """The reconstruction [n, d] of each row of features, as a member of the class at its place."""
@@ -46,8 +48,9 @@ class RidgeMap:
         return found
 
 
-def fit(features: Tensor, X: Tensor, y: Tensor) -> RidgeMap:
-    """Learn the maps from normalised features [N, P] of shadow models and the rows [N, d] that made them differ."""
+def fit(features: Tensor, telling: Tensor, X: Tensor, y: Tensor) -> RidgeMap:
+    """Learn the maps from normalised features [N, P] of shadow models (for the label, ``telling`` [N, F]) and the rows
+    [N, d] that made them differ."""
     classes = sorted(set(y.tolist()))
     rows = X.flatten(1).to(torch.float64)
     members, duals, means = [], [], []
@@ -61,10 +64,10 @@ def fit(features: Tensor, X: Tensor, y: Tensor) -> RidgeMap:
         means.append(mean.to(features.dtype))
         loo[label] = error
     onehot = torch.stack([(y == label) for label in classes], dim=1).to(features.dtype)
-    kernel = features @ features.T
+    kernel = telling @ telling.T
     kernel.diagonal().add_(_LABEL_PENALTY * float(kernel.diagonal().mean()))
     label_dual = torch.cholesky_solve(onehot, torch.linalg.cholesky(kernel))
-    return RidgeMap(features, classes, members, duals, means, label_dual, loo)
+    return RidgeMap(features, telling, classes, members, duals, means, label_dual, loo)
 
 
 def _one_class(features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, float]:

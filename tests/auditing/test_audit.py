@@ -111,6 +111,30 @@ def test_kinds_are_told_apart_from_inside_and_outside() -> None:
     assert kind_of_module(nn.Sequential(nn.Linear(2, 2), nn.Sigmoid())) == "smooth"
 
 
+def test_an_onnx_graph_that_cannot_be_read_is_asked_for_values(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    make, numbers = onnx.helper, onnx.numpy_helper
+    rng = np.random.default_rng(0)
+    kind = onnx.TensorProto.DOUBLE
+    nodes = [make.make_node("MatMul", ["x", "W"], ["a"]), make.make_node("Sin", ["a"], ["b"]),
+             make.make_node("MatMul", ["b", "v"], ["y"])]  # fmt: skip
+    weights = [
+        numbers.from_array(rng.standard_normal((4, 2)), "W"),
+        numbers.from_array(rng.standard_normal((2, 1)), "v"),
+    ]
+    graph = make.make_graph(nodes, "g", [make.make_tensor_value_info("x", kind, ["n", 4])],
+                            [make.make_tensor_value_info("y", kind, ["n", 1])], weights)  # fmt: skip
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, tmp_path / "sine.onnx")
+    report = divulge.audit(tmp_path / "sine.onnx", time=30)
+    assert report.target["access_granted"] == "value"
+    assert next(f for f in report.findings if f.name == "span-from-values").measures["directions_seen"] == 2
+    with pytest.raises(DivulgeError, match="Sin"):
+        divulge.audit(tmp_path / "sine.onnx", access="weights", time=30)
+
+
 def test_where_nothing_fits_there_is_a_page_that_says_so() -> None:
     report = divulge.audit(relu_network(), access="label", guard="label", time=10)
     assert "span-from-labels" in {s.name for s in report.skipped} | set(names(report))

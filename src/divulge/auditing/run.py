@@ -21,7 +21,7 @@ from divulge.auditing.finding import Finding, Skipped
 from divulge.auditing.probe import Probe
 from divulge.auditing.store import Store
 from divulge.auditing.target import Kind, Target, fit_data, kind_by_asking, kind_of_module, picture_shape
-from divulge.errors import DivulgeError, InvalidInput
+from divulge.errors import DivulgeError, InvalidInput, UnsupportedModel
 from divulge.oracles import Access, Oracle, load_model, oracle
 from divulge.oracles.base import check_access
 from divulge.report.document import Report
@@ -186,11 +186,11 @@ def look_at(
     from divulge.oracles.factory import is_address
 
     remote = is_address(source)
-    if not remote and isinstance(source, str | Path):
-        source, origin = load_model(source, trust_pickle=trust_pickle), str(source)
-    else:
-        origin = str(source) if remote else "MODEL"
-    access = access or ("value" if remote or (guard and "label" not in guard) else "weights")
+    origin = str(source) if isinstance(source, str | Path) else "MODEL"
+    if origin != "MODEL" and not remote:
+        source = _loaded(source, access, trust_pickle=trust_pickle)
+    outside = remote or isinstance(source, str | Path) or (guard and "label" not in guard)
+    access = access or ("value" if outside else "weights")
     check_access(access)
     if access == "weights" and (remote or guard):
         raise InvalidInput("Weights cannot be granted through an address or a guard; choose value, gradient or label.")
@@ -224,6 +224,16 @@ def look_at(
         workers=workers,
         folder=None if out is None else Path(out),
     )
+
+
+def _loaded(path: str | Path, access: Access | None, *, trust_pickle: bool) -> Any:
+    """The model in a file; the file's own name for an ONNX graph that can be asked but not read."""
+    try:
+        return load_model(path, trust_pickle=trust_pickle)
+    except UnsupportedModel:
+        if Path(path).suffix.lower() != ".onnx" or access in ("weights", "gradient"):
+            raise
+        return path
 
 
 def _oracle_maker(source: Any, options: dict[str, Any], *, guard: str, seed: int) -> Any:

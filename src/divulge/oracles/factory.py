@@ -34,7 +34,13 @@ def oracle(
     rate_limit: float | None = None,
     concurrency: int | None = None,
     timeout: float | None = None,
+    retries: int | None = None,
     gradient_output: str | None = None,
+    label_output: str | None = None,
+    input_name: str | None = None,
+    columns: Sequence[str] | None = None,
+    output_dim: int | None = None,
+    threshold: float | None = None,
 ) -> Oracle:
     """The oracle for ``source``: the only way an attack touches a target it does not own.
 
@@ -46,7 +52,7 @@ def oracle(
     shows ("logits", "probabilities" or "log-probabilities"), or the name of the output to read of an ONNX or remote
     model. ``batch_size`` is how many rows are computed or sent at once. ``check_deterministic`` asks one row twice,
     and charges both.
-    The options from ``journal`` on are for remote models only.
+    The options from ``journal`` on are for remote models only, as ``divulge.oracles.http_model.HttpOracle`` explains.
     """
     check_access(access)
     checked_precision(precision)
@@ -56,7 +62,13 @@ def oracle(
         "rate_limit": rate_limit,
         "concurrency": concurrency,
         "timeout": timeout,
+        "retries": retries,
         "gradient_output": gradient_output,
+        "label_output": label_output,
+        "input_name": input_name,
+        "columns": columns,
+        "output_dim": output_dim,
+        "threshold": threshold,
     }
     if is_address(source):
         from divulge.oracles.http_model import HttpOracle

@@ -7,7 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import divulge
-from divulge import Recipe
+from divulge import Recipe, progress
 from divulge.errors import AttackFailed, InvalidInput, NonFiniteInput, WrongShape
 from divulge.informed import NotReproduced
 
@@ -55,6 +55,38 @@ def test_one_model_gives_one_record_and_a_start_can_be_given():
     assert noisy.facts["misfit"] < 0.5
 
 
+def test_logits_on_probes_are_enough():
+    rows = range(300, 304)
+    models = released(RECIPE, rows)
+    records = divulge.informed.direct(
+        RECIPE, models, X[KNOWN], y[KNOWN], access="logits", probes=X[400:500], labels=y[300:304]
+    )
+    errors = torch.tensor([record.error(X[row]) for record, row in zip(records, rows, strict=True)])
+    guess = torch.stack([(X[KNOWN][y[KNOWN] == y[row]].mean(dim=0) - X[row]).square().mean() for row in rows])
+    assert errors.median() <= 0.1 * guess.median()
+    oracle = divulge.oracle(models[0], access="value", budget=100)
+    one = divulge.informed.direct(RECIPE, oracle, X[KNOWN], y[KNOWN], access="logits", probes=X[400:500], runs=12)
+    assert oracle.ledger.value == 100
+    assert one.y == int(y[300])
+
+
+def test_it_can_be_stopped_at_every_training_step():
+    class TimeUp(Exception):
+        pass
+
+    ticks = 0
+
+    def watch():
+        nonlocal ticks
+        ticks += 1
+        if ticks == 1500:
+            raise TimeUp
+
+    model = released(RECIPE, [330])[0]
+    with progress.watched(watch), pytest.raises(TimeUp):
+        divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN], labels=[int(y[330])], runs=30)
+
+
 def test_noisy_weights_still_beat_the_class_mean():
     model = released(RECIPE, [340])[0]
     generator = torch.Generator().manual_seed(0)
@@ -73,6 +105,15 @@ class TestBadInput:
         other = released(Recipe(**{**RECIPE.as_dict(), "seed": 4}), [300])[0]
         with pytest.raises(NotReproduced, match="initial weights"):
             divulge.informed.direct(RECIPE, other, X[KNOWN], y[KNOWN])
+
+    def test_an_unknown_shuffling_seed_is_said_to_put_a_ceiling(self):
+        recipe = Recipe(**{**RECIPE.as_dict(), "batch_size": 40, "epochs": 20})
+        start = recipe.initial_model()
+        other = Recipe(**{**recipe.as_dict(), "seed": 4})
+        model = other.train(torch.cat([X[KNOWN], X[300:301]]), torch.cat([y[KNOWN], y[300:301]]), start=start)
+        record = divulge.informed.direct(recipe, model, X[KNOWN], y[KNOWN], initial=start, runs=12)
+        assert not record.trusted
+        assert "shuffling seed" in record.reason
 
     def test_a_known_set_that_holds_the_target(self):
         with pytest.raises(AttackFailed, match="already contains the target"):
@@ -93,6 +134,8 @@ class TestBadInput:
         weights = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
         with pytest.raises(NonFiniteInput):
             divulge.informed.direct(RECIPE, weights * float("nan"), *known)
+        with pytest.raises(InvalidInput, match="access is"):
+            divulge.informed.direct(RECIPE, model, *known, access="labels")
         with pytest.raises(InvalidInput, match="no released model"):
             divulge.informed.direct(RECIPE, [], *known)
         with pytest.raises(InvalidInput, match="Labels go from 0 to 9"):

@@ -37,6 +37,12 @@ def test_a_record_left_out_comes_back_through_training_itself(trained: Path, tmp
     assert (tmp_path / "record.npz").exists()
 
 
+def test_logits_are_enough(trained: Path) -> None:
+    done = run("informed", str(trained), "--leave-out", "3", "--access", "logits", "--probes", "11", "--json")
+    assert done.exit_code in (0, 3), done.stderr
+    assert json.loads(done.stdout)["error"] < 0.05
+
+
 def test_ridge_learns_from_shadow_models(trained: Path) -> None:
     done = run(
         "informed", str(trained), "--leave-out", "3", "--attack", "ridge", "--shadows", "iris", "--shadow-models", "60",
@@ -52,6 +58,7 @@ def test_ridge_learns_from_shadow_models(trained: Path) -> None:
         ([], "--known"),
         (["--leave-out", "99"], "12 training rows"),
         (["--leave-out", "1", "--attack", "magic"], "magic"),
+        (["--leave-out", "1", "--access", "labels"], "labels"),
         (["--leave-out", "1", "--attack", "ridge"], "--shadows"),
         (["--known", "nowhere.csv"], "nowhere.csv"),
     ],

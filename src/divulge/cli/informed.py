@@ -31,6 +31,10 @@ def command(
         str | None, typer.Option(metavar="NAME|FILE", help="Records to train shadow models with (ridge, reconn).")
     ] = None,
     shadow_models: Annotated[int, typer.Option(help="How many shadow models.")] = 1000,
+    access: Annotated[
+        str, typer.Option(help="What the adversary sees of a network: weights, or logits on probe rows.")
+    ] = "weights",
+    probes: Annotated[int, typer.Option(help="How many rows are asked with --access logits.")] = 200,
     runs: Annotated[float, typer.Option(help="Training runs the direct attack may spend.")] = 90,
     trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")] = False,
     seed: Seed = 0,
@@ -49,7 +53,7 @@ def command(
         name = attack or ("direct" if isinstance(released, nn.Module) else "glm")
         record = _attack(
             name, released, X, y, model=Path(model), recipe=recipe, shadows=shadows, count=shadow_models,
-            data_dir=data_dir, target=target, runs=runs, position=leave_out, seed=seed,
+            data_dir=data_dir, target=target, runs=runs, position=leave_out, seed=seed, access=access, probes=probes,
         )  # fmt: skip
         result = record.as_dict()
         lines = [f"{name}: expected mean squared error {record.predicted_error:.3g}, {record.seconds:.1f} s"]
@@ -94,7 +98,7 @@ def _known(
 
 def _attack(
     name: str, released: Any, X: Any, y: Any, *, model: Path, recipe: Path | None, shadows: str | None, count: int,
-    data_dir: Path | None, target: str | None, runs: float, position: int | None, seed: int,
+    data_dir: Path | None, target: str | None, runs: float, position: int | None, seed: int, access: str, probes: int,
 ) -> Any:  # fmt: skip
     from divulge import informed
 
@@ -105,16 +109,17 @@ def _attack(
     from divulge.training import Recipe
 
     how = Recipe.load(recipe or model)
-    bounds = (float(X.min()), float(X.max()))
+    options: Any = {
+        "bounds": (float(X.min()), float(X.max())), "position": position, "seed": seed, "access": access,
+        "probes": probes,
+    }  # fmt: skip
     if name == "direct":
-        return informed.direct(how, released, X, y, runs=runs, bounds=bounds, position=position, seed=seed)
+        return informed.direct(how, released, X, y, runs=runs, **options)
     if shadows is None:
         raise InvalidInput("Shadow models need records of their own; name them with --shadows.")
     from divulge import datasets
 
     others = datasets.load(shadows, data_dir, target=target).train
     method: Any = "ridge" if name == "ridge" else "network"
-    attack = informed.reconstructor(
-        how, X, y, others.X[:count], others.y[:count], method=method, bounds=bounds, position=position, seed=seed
-    )
+    attack = informed.reconstructor(how, X, y, others.X[:count], others.y[:count], method=method, **options)
     return attack(released)

@@ -135,6 +135,25 @@ def test_an_onnx_graph_that_cannot_be_read_is_asked_for_values(tmp_path: Path) -
         divulge.audit(tmp_path / "sine.onnx", access="weights", time=30)
 
 
+def test_records_are_rebuilt_on_worker_processes_as_they_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    from divulge.auditing import insiders
+
+    only(monkeypatch, insiders.PROBES[1])
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(12, 5, generator=generator, dtype=torch.float64)
+    recipe = divulge.Recipe(
+        widths=[5, 8, 1], activation="tanh", loss="logistic", epochs=40, precision="float64", seed=2
+    )
+    y = (X.sum(dim=1) > 2.5).long()
+    model = recipe.train(X, y)
+    here, there = (
+        divulge.audit(model, training_data=(X, y), recipe=recipe, time=60, workers=workers).findings[0]
+        for workers in (None, 2)
+    )
+    assert here.measures["records_rebuilt"] == "5 of 5"
+    assert [row[1] for row in there.tables[0].rows] == pytest.approx([row[1] for row in here.tables[0].rows])
+
+
 def test_where_nothing_fits_there_is_a_page_that_says_so() -> None:
     report = divulge.audit(relu_network(), access="label", guard="label", time=10)
     assert "span-from-labels" in {s.name for s in report.skipped} | set(names(report))

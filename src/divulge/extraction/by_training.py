@@ -4,7 +4,8 @@
 learn more from the same queries: gradients of logits, both terms in units of the target's spread (matching_loss.py),
 gates that the gradient loss can move (gates.py), random combinations of the outputs for convolutional students, and,
 if asked for, several students together, self-training on unlabelled inputs and chosen queries. Choices are made on a
-held-out part of the queries, never on true labels. A student of one linear layer is solved in closed form.
+held-out part of the queries, never on true labels. A student of one linear layer is solved in closed form, and one with
+one hidden ReLU layer is solved where the queries determine it (hidden_student.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from divulge.errors import AccessDenied, AttackFailed, DivulgeError, InvalidInput
-from divulge.extraction import choosing
+from divulge.extraction import choosing, hidden_student
 from divulge.extraction.answers import Answers, Classes, Outputs, ask, told_outputs, understand
 from divulge.extraction.fitting import Fitter, Match, Method, Settings, together
 from divulge.extraction.linear_student import Solved, is_linear, solve
@@ -108,6 +109,10 @@ def by_training(
     if solved is not None:
         return _finish(made.solved(solved, answers), stopped)
     kept, held = _split(answers, hold_out, settings)
+    if match != "values" and classes == "all" and method == "default" and hidden_student.fits(fitter.new(0)):
+        network = hidden_student.solve(fitter.new(0), kept, settings.generator(4))
+        if network is not None:
+            return _finish(made.rebuilt(network.to(settings.device, oracle.dtype), kept, held), stopped)
     students = fitter.several(kept, held, ensemble)
     if extra_rows is not None:
         students = fitter.self_trained(students, kept, held, extra_rows)
@@ -198,6 +203,23 @@ class _Making:
         self.fitter, self.before, self.began, self.notes = fitter, before, began, notes
 
     def fitted(self, student: nn.Module, kept: Answers, held: Answers | None) -> Extraction:
+        return self._judged(student, kept, held, "A fitted student agrees with the target; it is not equal to it.")
+
+    def rebuilt(self, network: nn.Module, kept: Answers, held: Answers | None) -> Extraction:
+        """A network of one hidden layer that was solved: exact if queries that did not make it say so."""
+        self.notes.append("The student has one hidden layer, and the queries determine it: it was solved, not fitted.")
+        if held is None:
+            return self._judged(network, kept, held, "Every query went into solving it, and none is left to verify it.")
+        result = self._judged(network, kept, held, "")
+        if result.worst_error <= max(1e-9, 1e3 * self.fitter.oracle.eps) * result.scale:
+            return result
+        reason = (
+            f"Held-out queries differ by up to {result.worst_error / result.scale:.1e} of the outputs' standard "
+            "deviation: neurons that no query switched on are missing, or explanations were averaged."
+        )
+        return replace(result, exact=False, reason=reason)
+
+    def _judged(self, student: nn.Module, kept: Answers, held: Answers | None, reason: str) -> Extraction:
         settings = self.fitter.settings
         dtype = next(student.parameters()).dtype
         seen = (kept if held is None else held).to(dtype, settings.device)
@@ -211,7 +233,6 @@ class _Making:
             "held_out_queries": 0 if held is None else len(held),
             "mean_squared_error": error,
         }
-        reason = "A fitted student agrees with the target; it is not equal to it."
         if held is None:
             return self._result(student, facts, math.inf, 0, spread(kept.logits), reason)
         return self._result(student, facts, worst, len(held), spread(kept.logits), reason)

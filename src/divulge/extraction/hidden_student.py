@@ -1,0 +1,289 @@
+"""A student of one hidden ReLU layer, solved and not fitted, where the gradients of a few queries determine it.
+
+With weights W [h, d], output weights V [k, h] and gates g(x) in {0, 1}, the Jacobian at query i is V diag(g_i) W: all
+queries together are the matrix K W, where column j of K [n k, h] is the *rank-one* matrix g_j v_j^T [n, k], laid flat.
+The columns of the stacked Jacobians span the same space as those of K, and when (n - 1)(k - 1) is well above h, its
+only rank-one elements are the neurons. They are found one by one, by alternating projections between the space and the
+rank-one matrices from many random starts; then W, the biases and the level are linear least squares. Nothing is asked
+of where the queries lie, and none are chosen. SmoothGrad averages the gates over noise and keeps this form, so gates
+need not be 0 or 1. Milli 2019 fit a student by descent instead.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from divulge.extraction.answers import Answers
+from divulge.progress import report
+
+GAP = 1e2
+"""How much the singular values must drop behind the last neuron for the number of neurons to be read off."""
+ROOM = 1.2
+"""How many equations there must be for each unknown of a rank-one element, so that none is met by chance."""
+LEAST, ENOUGH = 100, 10
+"""Queries used, if there are more: at least the first number, or as many as show each neuron the second number."""
+LOOK, LOOKS = 25, 200
+"""Steps of alternating projection between two looks at which candidates have arrived, and how many looks there are."""
+STILL = 0.8
+"""A candidate has arrived when a look brings it no nearer than this times what it was."""
+INDEPENDENT = 1e-3
+"""A neuron is new if at least this share of it lies outside the span of those found before."""
+TURNS, ROUNDS = 25, 3
+"""Steps and rounds of the fit to the values where gates are averages."""
+CLOSE = 0.2
+"""Largest error on the queries, in standard deviations, of a network that counts as found."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """What the columns of the stacked Jacobians span: an orthonormal basis [n, k, r] of matrices [n, k]."""
+
+    basis: Tensor
+
+    def coordinates(self, u: Tensor, v: Tensor) -> Tensor:
+        """[m, r]: where the matrices u v^T, scaled to length 1, fall in the space."""
+        return self._unit(u, v) @ self.basis.flatten(0, 1)
+
+    def matrices(self, coordinates: Tensor) -> Tensor:
+        """[m, n, k]"""
+        return (coordinates @ self.basis.flatten(0, 1).T).reshape(-1, *self.basis.shape[:2])
+
+    def outside(self, u: Tensor, v: Tensor) -> Tensor:
+        """[m]: how far each matrix u v^T, scaled to length 1, is from the space."""
+        away: Tensor = (self._unit(u, v) - self.matrices(self.coordinates(u, v)).flatten(1)).norm(dim=1)
+        return away
+
+    def _unit(self, u: Tensor, v: Tensor) -> Tensor:
+        return (functional.normalize(u)[:, :, None] * functional.normalize(v)[:, None, :]).flatten(1)
+
+
+def fits(student: nn.Module) -> bool:
+    """Whether the student is linear, ReLU, linear with biases, and nothing else that computes."""
+    leaves = [layer for layer in student.modules() if not any(layer.children())]
+    layers = [layer for layer in leaves if not isinstance(layer, nn.Flatten | nn.Identity)]
+    if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU, nn.Linear]:
+        return False
+    return all(layer.bias is not None for layer in layers if isinstance(layer, nn.Linear))
+
+
+def solve(student: nn.Module, answers: Answers, generator: torch.Generator) -> nn.Module | None:
+    """The network that the queries determine, in float64; None where they do not determine one of this width."""
+    if answers.gradients is None or answers.absolute:
+        return None
+    width = next(layer.out_features for layer in student.modules() if isinstance(layer, nn.Linear))
+    answers = answers[: max(LEAST, ENOUGH * width // answers.gradients.shape[1])]
+    assert answers.gradients is not None
+    n, k, d = answers.gradients.shape
+    left, sizes, _ = torch.linalg.svd(answers.gradients.reshape(n * k, d), full_matrices=False)
+    rank, noise = _rank(sizes)
+    if not 0 < rank <= width or ROOM * (rank + n + k) > n * k:
+        return None
+    space = Space(left[:, :rank].reshape(n, k, rank))
+    gates, outward = _neurons(space, max(3 * noise, 1e-9), generator)
+    if len(gates) < rank:
+        return None
+    model = _assembled(student, answers, gates, outward)
+    with torch.no_grad():
+        off = (answers.centre @ model(answers.X)[:, :, None])[:, :, 0] - answers.logits
+    return model if float(off.square().mean()) <= CLOSE**2 * float(answers.logits.var()) else None
+
+
+def _rank(sizes: Tensor) -> tuple[int, float]:
+    """How many singular values stand above the noise, and how large it is beside the last; 0 if no drop is clear."""
+    if len(sizes) < 2:
+        return 0, 0.0
+    after = sizes[1:].clamp_min(1e-17 * float(sizes[0]) + 1e-300)
+    drops = sizes[:-1] / after
+    place = int(drops.argmax())
+    return (place + 1 if float(drops[place]) >= GAP else 0), 1 / float(drops[place])
+
+
+# -- the rank-one elements of a space ---------------------------------------------------------------------------------
+
+
+def _neurons(space: Space, tolerance: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Gates [m, n], up to 1, and output weights [m, k] of independent neurons, as many as the rank if all are found."""
+    rank = space.basis.shape[2]
+    found: list[tuple[Tensor, Tensor]] = []
+    spanned = torch.zeros(rank, 0, dtype=torch.float64)
+    u, v = _starts(space, spanned, 2 * rank, generator)
+    before = torch.full((len(u),), torch.inf, dtype=torch.float64)
+    for _ in range(LOOKS):
+        u, v = _closer(space, u, v)
+        g, w, off, hard = _arrivals(space, u, v)
+        done = (off <= tolerance) & (hard | (off > STILL * before))
+        for place in done.nonzero()[:, 0].tolist():
+            for one in _sharing(space, g[place], tolerance) if hard[place] else w[place][None]:
+                at = space.coordinates(g[place][None], one[None])[0]
+                new = at - spanned @ (spanned.T @ at)
+                if float(new.norm()) > INDEPENDENT and len(found) < rank:
+                    spanned = torch.cat([spanned, (new / new.norm())[:, None]], dim=1)
+                    found.append((g[place], one))
+        report("finding neurons", len(found), rank)
+        if len(found) == rank:
+            break
+        u[done], v[done] = _starts(space, spanned, int(done.sum()), generator)
+        before = torch.where(done, torch.inf, off)
+    if not found:
+        return u[:0], v[:0]
+    return torch.stack([g for g, _ in found]), torch.stack([w for _, w in found])
+
+
+def _starts(space: Space, spanned: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Random elements of the space away from the neurons already found, as their nearest rank-one matrices."""
+    at = torch.randn(count, space.basis.shape[2], generator=generator, dtype=torch.float64)
+    at = at - (at @ spanned) @ spanned.T
+    left, _, right = torch.linalg.svd(space.matrices(at), full_matrices=False)
+    return left[:, :, 0], right[:, 0]
+
+
+def _closer(space: Space, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Candidates after some steps of alternating projection; gates of one sign, which is made positive."""
+    for _ in range(LOOK):
+        inside = space.matrices(space.coordinates(u, v))
+        u = (inside @ v[:, :, None])[:, :, 0]
+        u = (u * u.sum(dim=1, keepdim=True).sign()).clamp_min(0)
+        v = (inside.transpose(1, 2) @ u[:, :, None])[:, :, 0]
+        v = functional.normalize(v)
+    return u, v
+
+
+def _arrivals(space: Space, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Each candidate with its gates rounded to 0 and 1 if that is nearer to the space than as it is; how near; and
+    whether they were rounded."""
+    u = u / u.amax(dim=1, keepdim=True).clamp_min(1e-300)
+    hard = (u > 0.5).to(u)
+    reach = torch.einsum("mn,nkr->mkr", hard, space.basis)
+    best = torch.linalg.eigh(reach @ reach.transpose(1, 2)).eigenvectors[:, :, -1]
+    best = best * (best * v).sum(dim=1, keepdim=True).sign()
+    soft_off, hard_off = space.outside(u, v), space.outside(hard, best)
+    nearer = hard_off <= soft_off
+    gates, outward = torch.where(nearer[:, None], hard, u), torch.where(nearer[:, None], best, v)
+    return gates, outward, torch.minimum(soft_off, hard_off), nearer
+
+
+def _sharing(space: Space, gates: Tensor, tolerance: float) -> Tensor:
+    """[m, k]: output weights of all neurons with these very gates; a single one, unless some are told apart by none."""
+    reach = torch.einsum("n,nkr->kr", gates, space.basis)
+    outward = torch.linalg.svd(reach).U.T
+    inside = space.outside(gates.expand(len(outward), -1), outward) <= tolerance
+    return torch.as_tensor(outward[inside])
+
+
+# -- from neurons to a network ----------------------------------------------------------------------------------------
+
+
+def _assembled(student: nn.Module, answers: Answers, gates: Tensor, outward: Tensor) -> nn.Module:
+    """The student with these neurons; those that no query switched on stay silent."""
+    assert answers.gradients is not None
+    n, k, d = answers.gradients.shape
+    design = (gates.T[:, None, :] * outward.T[None]).reshape(n * k, -1)
+    inward = torch.linalg.lstsq(design, answers.gradients.reshape(n * k, d)).solution
+    reached = answers.X @ inward.T  # [n, h]
+    if bool((gates * (1 - gates) > 1e-3).any()):
+        signs, bias, level = _from_values(answers, reached, outward, gates.T)
+    else:
+        signs, bias, level = _from_gates(answers, reached, outward, gates.T)
+    model = copy.deepcopy(student).to("cpu", torch.float64)
+    first, last = (layer for layer in model.modules() if isinstance(layer, nn.Linear))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        first.weight[: len(inward)] = signs[:, None] * inward
+        first.bias[: len(inward)] = bias
+        last.weight[:, : len(inward)] = signs * outward.T
+        last.bias.copy_(level)
+    return model
+
+
+def _from_gates(answers: Answers, reached: Tensor, outward: Tensor, gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Signs, biases and level by least squares on the values, where it is known which neurons are on at each query.
+
+    (w, v) and (-w, -v) have the same gradients; the gates are on at the higher inputs. A neuron that is on at every
+    query is part of a linear map as far as these can tell, and is kept on around them.
+    """
+    signs = _rise(reached, gates)
+    reached, outward = signs * reached, signs[:, None] * outward
+    wanted = answers.logits - (answers.centre @ ((gates * reached) @ outward)[:, :, None])[:, :, 0]
+    solution = _least_squares(answers, gates[:, None, :] * outward.T, wanted)
+    bias, level = solution[: len(outward)], solution[len(outward) :]
+    room = (reached.amax(dim=0) - 2 * reached.amin(dim=0) - bias).clamp_min(0) * gates.all(dim=0)
+    return signs, bias + room, level - outward.T @ room
+
+
+def _rise(reached: Tensor, gates: Tensor) -> Tensor:
+    """[h]: minus one where a neuron [n, h] is on at the lower inputs and not at the higher, else one."""
+    together = ((reached - reached.mean(dim=0)) * (gates - gates.mean(dim=0))).sum(dim=0)
+    return torch.where(together < 0, -1.0, 1.0).to(reached)
+
+
+def _from_values(answers: Answers, reached: Tensor, outward: Tensor, gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same where the gates are averages and do not tell: s v relu(s a) = v (a + s |a|) / 2 is fitted for s too.
+
+    Damped Gauss-Newton on the values, in rounds: with the signs held, then with signs that may take any value and are
+    rounded for the next round. The first are those that the gates tell, and the best round is kept.
+    """
+    fit = _Values(answers, reached, outward)
+    none = reached.new_zeros(len(outward))
+    start = _rise(reached, gates), none, answers.logits.mean(dim=0)
+    rounds, free = [], (none, none, start[2])
+    for _ in range(ROUNDS):
+        held = fit.nearest(*start, free_signs=False)
+        rounds.append((float(fit.off(*held).square().mean()), held))
+        free = fit.nearest(*free, free_signs=True)
+        start = torch.where(free[0] < 0, -1.0, 1.0).to(reached), *free[1:]
+        free = held if len(rounds) > 1 else free
+    signs, bias, level = min(rounds, key=lambda one: one[0])[1]
+    return signs, signs * bias, level
+
+
+@dataclass(frozen=True)
+class _Values:
+    """sum_h v_h (a_h + s_h |a_h|) / 2 + c with a = reached + b, as a function of s, b and c."""
+
+    answers: Answers
+    reached: Tensor
+    outward: Tensor
+
+    def off(self, signs: Tensor, bias: Tensor, level: Tensor) -> Tensor:
+        """[n, k]: what it misses of the answers."""
+        a = self.reached + bias
+        z = ((a + signs * a.abs()) / 2) @ self.outward + level
+        return self.answers.logits - (self.answers.centre @ z[:, :, None])[:, :, 0]
+
+    def nearest(self, signs: Tensor, bias: Tensor, level: Tensor, *, free_signs: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """The nearest fit that Gauss-Newton with damping finds from here."""
+        best, error, damping = (signs, bias, level), float(self.off(signs, bias, level).square().mean()), 1e-2
+        h = len(bias)
+        for _ in range(TURNS):
+            signs, bias, level = best
+            a = self.reached + bias
+            slope = (1 + signs * a.sign())[:, None, :] / 2 * self.outward.T
+            if free_signs:
+                slope = torch.cat([slope, a.abs()[:, None, :] / 2 * self.outward.T], dim=2)
+            step = _least_squares(self.answers, slope, self.off(*best), damping=damping)
+            turn = step[h : 2 * h] if free_signs else torch.zeros_like(signs)
+            tried = signs + turn, bias + step[:h], level + step[-len(level) :]
+            missed = float(self.off(*tried).square().mean())
+            damping = damping / 5 if missed < error else damping * 5
+            if missed < error:
+                best, error = tried, missed
+        return best
+
+
+def _least_squares(answers: Answers, slope: Tensor, wanted: Tensor, *, damping: float = 0.0) -> Tensor:
+    """The t [m] and level [k], one after the other, with slope t + level [n, k] nearest to the wanted."""
+    n, k = wanted.shape
+    design = answers.centre @ torch.cat([slope, torch.eye(k).to(slope).expand(n, k, k)], dim=2)
+    design, wanted = design.reshape(n * k, -1), wanted.reshape(-1, 1)
+    if damping:
+        size = design.norm(dim=0).clamp_min(1e-12 * float(design.norm()))
+        design = torch.cat([design, damping * torch.diag(size)])
+        wanted = torch.cat([wanted, wanted.new_zeros(design.shape[1], 1)])
+    solution: Tensor = torch.linalg.lstsq(design, wanted, driver="gelsd").solution[:, 0]
+    return solution

@@ -1,0 +1,126 @@
+"""The targets of Milli et al. 2019, trained once and kept: one recipe a network, the same weights for every experiment.
+
+    python -m divulge.reproduce.targets                    # trains the three of the results, or says where they are
+    python -m divulge.reproduce.targets mnist/two-conv
+
+Splits as in the paper: the target learns from 50,000 of MNIST's training pictures (40,000 of CIFAR-10's), the copy
+queries 10,000 others, and 10,000 test pictures judge. Targets are kept beside the data sets, in
+~/.cache/divulge/targets, with the accuracy they reached; one whose recipe has changed is trained anew.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from divulge import datasets, models
+from divulge.datasets.pictures import data_root
+from divulge.errors import InvalidInput
+from divulge.progress import report
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a target is trained: AdamW along half a cosine, batches of 64."""
+
+    data: str
+    architecture: str
+    epochs: float
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.0
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+TARGETS = {
+    "digits/softmax": Made("digits", "softmax", 40, 1e-2),
+    "digits/one-hidden": Made("digits", "one-hidden", 60, 5e-3, options={"width": 32}),
+    "digits/two-conv": Made("digits", "two-conv", 30, 5e-3, options={"filters": [8, 8], "dense": 32}),
+    "mnist/softmax": Made("mnist", "softmax", 3),
+    "mnist/one-hidden": Made("mnist", "one-hidden", 20, weight_decay=0.05),
+    "mnist/two-conv": Made("mnist", "two-conv", 3),
+    "cifar10/two-conv": Made("cifar10", "two-conv", 6, weight_decay=0.05),
+    "cifar10/vgg11": Made("cifar10", "vgg11", 6, options={"width": 1 / 8, "norm": "none"}),
+    "cifar10/resnet18": Made("cifar10", "resnet18", 6, options={"width": 1 / 8}),
+}
+"""By name; VGG-11 and ResNet-18 at an eighth of their width."""
+USUAL = ("mnist/one-hidden", "mnist/two-conv", "cifar10/two-conv")
+
+
+def parts(data: datasets.Dataset) -> tuple[datasets.Rows, datasets.Rows]:
+    """The target's own rows, and those that a copy may ask about."""
+    n = len(data.train.X)
+    aside = 10_000 if n >= 50_000 else n // 3
+    own, other = datasets.split(data.train, n - aside, aside, seed=0)
+    return own, other
+
+
+def target(name: str) -> nn.Module:
+    """The trained target, from disk if it was trained before."""
+    if name not in TARGETS:
+        raise InvalidInput(f"There is no target {name!r}; choose one of {', '.join(TARGETS)}.")
+    made, folder = TARGETS[name], _folder(name)
+    about = folder / "made.json"
+    if about.exists() and json.loads(about.read_text())["made"] == asdict(made):
+        return models.load(folder)
+    data = datasets.load(made.data)
+    began = time.perf_counter()
+    model = _trained(made, data)
+    models.save(model, folder)
+    right = float((labels(model, data.test.X) == data.test.y).double().mean())
+    facts = {"made": asdict(made), "accuracy": right, "seconds": time.perf_counter() - began}
+    about.write_text(json.dumps(facts, indent=2) + "\n")
+    return model
+
+
+def _folder(name: str) -> Path:
+    return data_root().parent / "targets" / name.replace("/", "-")
+
+
+def labels(model: nn.Module, X: Tensor) -> Tensor:
+    """What the model says of each row."""
+    shape = getattr(model, "input_shape", X.shape[1:])
+    dtype = next(model.parameters()).dtype
+    with torch.no_grad():
+        return torch.cat([model(part.to(dtype).reshape(-1, *shape)).argmax(dim=1) for part in torch.split(X, 500)])
+
+
+def _trained(made: Made, data: datasets.Dataset) -> nn.Module:
+    rows, _ = parts(data)
+    model = models.build(made.architecture, shape=data.shape, outputs=len(data.classes), seed=0, **made.options)
+    generator = torch.Generator().manual_seed(1)
+    optimiser = torch.optim.AdamW(model.parameters(), weight_decay=made.weight_decay)
+    passes = [torch.randperm(len(rows.X), generator=generator) for _ in range(math.ceil(made.epochs))]
+    batches = torch.split(torch.cat(passes)[: int(made.epochs * len(rows.X))], BATCH)
+    shape = getattr(model, "input_shape", data.shape)
+    model.train()
+    for step, pick in enumerate(batches):
+        optimiser.param_groups[0]["lr"] = made.learning_rate * 0.5 * (1 + math.cos(math.pi * step / len(batches)))
+        loss = functional.cross_entropy(model(rows.X[pick].reshape(-1, *shape)), rows.y[pick])
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        if step % 100 == 0 or step + 1 == len(batches):
+            report(f"training {made.data}/{made.architecture}", step + 1, len(batches))
+    return model.eval()
+
+
+def main(names: list[str]) -> None:
+    for name in names or USUAL:
+        target(name)
+        facts = json.loads((_folder(name) / "made.json").read_text())
+        print(f"{name}: {100 * facts['accuracy']:.2f} % of the test labels, trained in {facts['seconds']:.0f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

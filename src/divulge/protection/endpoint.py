@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from divulge import extraction, span
-from divulge.errors import AccessDenied, BudgetExhausted, DivulgeError, InvalidInput
+from divulge.errors import AccessDenied, AttackFailed, BudgetExhausted, InvalidInput, TargetError
 from divulge.extraction.curves import LearningCurve, Point
 from divulge.oracles import Access, Oracle, oracle
 from divulge.oracles.base import decide
@@ -99,13 +99,13 @@ def left_by(name: str, attack: Attack, scene: Scene, *, budget: int | None = Non
     """Run the attack behind the guard ``name`` ("" for none), within ``budget`` rows."""
     view = guarded(name, scene.make(ACCESS[attack]), scene.seed)
     if budget is not None:
-        view.ledger.budget = budget
+        view.ledger.budget = min(budget, view.ledger.budget or budget)
     before = view.ledger.snapshot().total
     try:
         result, note = _run(attack, view, scene), ""
     except AccessDenied:
         return Left(name, attack, 0.0, False, 0, "refused: the guard does not answer such questions")
-    except DivulgeError as error:
+    except (AttackFailed, BudgetExhausted, InvalidInput, TargetError) as error:
         result = error.partial
         note = "the budget ended first" if isinstance(error, BudgetExhausted) else type(error).__name__
     asked = view.ledger.snapshot().total - before

@@ -7,7 +7,7 @@ This is the page a user asks for (``divulge bound``, the audit's last finding). 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,7 @@ RENYI = "Theorem 2 (RDP, best order)"
 ZCDP = "Corollary 4 (zCDP)"
 DP = "Corollary 3 plus delta"
 PURE = "Corollary 3 (pure DP)"
+BOUNDS = (TIGHT, RENYI, ZCDP, DP, PURE)
 _EPSILONS = (0.1, 1e4)
 _SAMPLED_NOISES = (20.0, 0.5)  # above, nothing happens; below, the accountant's grid grows
 _SAMPLED_POINTS = 12
@@ -97,28 +98,40 @@ class Page:
 
 
 def guarantees(
-    noise_multiplier: float, *, log_kappa: float, schedule: Schedule, delta: float
+    noise_multiplier: float,
+    *,
+    log_kappa: float,
+    schedule: Schedule,
+    delta: float,
+    names: Collection[str] = BOUNDS,
 ) -> tuple[float, dict[str, float]]:
     """The epsilon that a noise multiplier spends at ``delta``, and the log of the chance that each bound allows."""
-    every = _bounds(log_kappa, schedule, delta)
+    every = _bounds(log_kappa, schedule, delta, names)
     gammas = {name: bound(noise_multiplier) for name, bound in every.items()}
     return _epsilon(noise_multiplier, schedule, delta), gammas
 
 
-def enough(log_kappa: float, gamma: float, *, schedule: Schedule, delta: float) -> list[Enough]:
-    """For each bound the smallest noise (and largest epsilon) that keeps every attacker's chance at or below gamma."""
+def enough(
+    log_kappa: float, gamma: float, *, schedule: Schedule, delta: float, names: Collection[str] = BOUNDS
+) -> list[Enough]:
+    """For each named bound the smallest noise (and largest epsilon) that keeps every attacker's chance at or below
+    gamma; those that the schedule does not have, or that no noise satisfies, are left out."""
     start = bounds.smallest_noise(
         log_kappa, gamma, steps=schedule.steps, sampling_rate=schedule.sampling_rate, theorem="gaussian"
     )
     rows = []
-    for name, bound in _bounds(log_kappa, schedule, delta).items():
+    for name, bound in _bounds(log_kappa, schedule, delta, names).items():
         noise = start if name == TIGHT else _smallest(bound, math.log(gamma), start)
         if noise is not None:
             rows.append(Enough(name, _epsilon(noise, schedule, delta), delta, noise))
-    return [*rows, Enough(PURE, bounds.largest_epsilon(log_kappa, gamma), 0.0)]
+    if PURE in names:
+        rows.append(Enough(PURE, bounds.largest_epsilon(log_kappa, gamma), 0.0))
+    return rows
 
 
-def page(log_kappa: float, *, schedule: Schedule, delta: float, points: int = 100) -> Page:
+def page(
+    log_kappa: float, *, schedule: Schedule, delta: float, points: int = 100, names: Collection[str] = BOUNDS
+) -> Page:
     """The bounds along a grid of epsilon from 0.1 to 10,000 (a dozen noises, for sampled batches, where the accountant
     takes most of a second each)."""
     most, least = _SAMPLED_NOISES
@@ -127,7 +140,7 @@ def page(log_kappa: float, *, schedule: Schedule, delta: float, points: int = 10
     else:
         points = min(points, _SAMPLED_POINTS)
     noises = np.geomspace(most, least, points).tolist()
-    rows = [guarantees(noise, log_kappa=log_kappa, schedule=schedule, delta=delta) for noise in noises]
+    rows = [guarantees(noise, log_kappa=log_kappa, schedule=schedule, delta=delta, names=names) for noise in noises]
     return Page(
         log_kappa, delta, schedule, [epsilon for epsilon, _ in rows], noises,
         {name: [gammas[name] for _, gammas in rows] for name in rows[0][1]},
@@ -141,8 +154,10 @@ def chance(log_probability: float) -> str:
     return f"10^{log_probability / math.log(10):.0f}"
 
 
-def _bounds(log_kappa: float, schedule: Schedule, delta: float) -> dict[str, Callable[[float], float]]:
-    """Each bound that the schedule has, as a function from noise multiplier to log gamma."""
+def _bounds(
+    log_kappa: float, schedule: Schedule, delta: float, names: Collection[str] = BOUNDS
+) -> dict[str, Callable[[float], float]]:
+    """Each named bound that the schedule has, as a function from noise multiplier to log gamma."""
     steps, rate = schedule.steps, schedule.sampling_rate
 
     def tight(noise: float) -> float:
@@ -160,7 +175,7 @@ def _bounds(log_kappa: float, schedule: Schedule, delta: float) -> dict[str, Cal
     found: dict[str, Callable[[float], float]] = {TIGHT: tight, RENYI: renyi, DP: dp}
     if schedule.full_batch:
         found[ZCDP] = lambda noise: bounds.log_bound_zcdp(log_kappa, bounds.gaussian_mu(noise, steps) ** 2 / 2)
-    return found
+    return {name: bound for name, bound in found.items() if name in names}
 
 
 @lru_cache(maxsize=1024)

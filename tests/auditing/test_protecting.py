@@ -1,0 +1,106 @@
+"""The audit's last question: the noise that is enough, the guards and the safe number of rows, each with its price."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+from torch import nn
+
+import divulge
+from divulge import datasets
+from divulge.auditing import protecting
+from divulge.auditing import run as running
+from divulge.auditing.finding import Finding
+from divulge.report import schema
+
+DIGITS = datasets.load("digits")
+
+
+@pytest.fixture
+def audit(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(running, "probes", lambda: list(protecting.PROBES))
+    monkeypatch.setattr(protecting, "COUNTS", (20, 60))
+    monkeypatch.setattr(protecting, "QUERIES", 40)
+    monkeypatch.setattr(protecting, "STEPS", 60)
+    return divulge.audit
+
+
+def found(report: Any, name: str) -> Finding:
+    return next(finding for finding in report.findings if finding.name == name)
+
+
+def small(**options: Any) -> divulge.Recipe:
+    return divulge.Recipe(widths=[64, 8, 10], learning_rate=0.5, epochs=60, **options)
+
+
+def test_noise_comes_with_the_accuracy_it_leaves_and_guards_with_what_they_change(audit: Any) -> None:
+    recipe = small(activation="relu", precision="float64")
+    X, y = (part[:300] for part in DIGITS.train)
+    report = audit(recipe.train(X, y), training_data=(X, y), unseen=DIGITS.test.X, recipe=recipe, time=90)
+    noise = found(report, "protection-needed")
+    assert next(row[0] for row in noise.tables[0].rows) == "tight"
+    assert len(noise.tables[0].rows) == 5
+    assert noise.measures["accuracy_on_training_records_if_private"] < noise.measures["accuracy_on_training_records"]
+    assert "Measured price" in noise.meaning
+    guards = found(report, "protection-at-the-endpoint")
+    tried = {row[0] for row in guards.tables[0].rows}
+    assert {"none", "round:2", "top:1", "label"} <= tried
+    exact = guards.tables[0].rows[0]
+    assert (exact[3], exact[4]) == ("exact copy from values", 1.0)
+    allowed = guards.measures["rows_a_client_may_be_answered"]
+    assert allowed is None or 0 < allowed < exact[5]
+    assert any(remedy.startswith("Guard label") and "decisions changed" in remedy for remedy in guards.remedies)
+    jsonschema.validate(json.loads(report.json()), schema())
+
+
+def test_batches_set_the_schedule(audit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "probes", lambda: list(protecting.PROBES[:1]))
+    recipe = small(activation="tanh", batch_size=300)
+    report = audit(recipe.initial_model(), training_data=DIGITS, recipe=recipe, time=30)
+    noise = found(report, "protection-needed")
+    assert noise.measures["sampling_rate"] == pytest.approx(1 / 5)
+    assert noise.measures["training_steps"] == 60 * 5
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"access": "label"}, "no numbers"),
+        ({"guard": "round:3"}, "round:3"),
+        ({"training_data": None, "unseen": None}, "no data"),
+    ],
+)
+def test_what_cannot_be_measured_says_why(audit: Any, options: dict[str, Any], reason: str) -> None:
+    model = small().initial_model()
+    given = {"training_data": (DIGITS.train.X[:40], DIGITS.train.y[:40]), **options}
+    report = audit(model, time=20, **given)
+    skipped = {skip.name: skip.reason for skip in report.skipped}
+    assert reason in skipped["protection-at-the-endpoint"]
+
+
+def test_a_quantity_has_no_decisions_to_judge_by(audit: Any) -> None:
+    X = torch.rand(30, 5)
+    report = audit(nn.Linear(5, 1), training_data=(X, X.sum(dim=1)), time=20)
+    assert "quantity" in next(skip.reason for skip in report.skipped)
+
+
+def test_the_table_ends_where_the_time_does(audit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from divulge.auditing.probe import TimeUp
+    from divulge.protection import endpoint
+
+    real = endpoint.left_by
+
+    def slow(name: str, *arguments: Any, **options: Any) -> Any:
+        if name == "label":
+            raise TimeUp("The seconds were not enough.")
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(endpoint, "left_by", slow)
+    report = audit(small(activation="tanh").initial_model(), training_data=DIGITS, access="value", time=90)
+    guards = found(report, "protection-at-the-endpoint")
+    assert "ends there" in guards.notes[0]
+    assert "round:2" in {row[0] for row in guards.tables[0].rows}

@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from divulge import progress
 from divulge.auditing.finding import Finding, Skipped
+from divulge.auditing.opening import training, view_of
 from divulge.auditing.probe import Probe
 from divulge.auditing.store import Store
-from divulge.auditing.target import Kind, Target, fit_data, kind_by_asking, kind_of_module, picture_shape
-from divulge.errors import DivulgeError, InvalidInput, UnsupportedModel
-from divulge.oracles import Access, Oracle, load_model, oracle
-from divulge.oracles.base import check_access
+from divulge.auditing.target import Target, fit_data, picture_shape
+from divulge.errors import DivulgeError, InvalidInput
+from divulge.oracles import Access
 from divulge.report.document import Report
 
 # a module a question, quick ones first, so that a slow one can only cost its own answer
@@ -71,12 +70,34 @@ def audit(
         raise InvalidInput(f"An audit needs time; got {time} seconds.")
     if price is not None and price < 0:
         raise InvalidInput(f"A price cannot be negative; got {price}.")
-    target = look_at(
-        model, training_data, unseen=unseen, recipe=recipe, access=access, guard=guard, budget=budget, seed=seed,
-        shape=shape, columns=columns, mean=mean, name=name, trust_pickle=trust_pickle, precision=precision, out=out,
-        input_shape=input_shape, output=output, workers=workers, journal=journal, token_env=token_env,
-        rate_limit=rate_limit,
+    view = view_of(
+        model, access=access, guard=guard, seed=seed, trust_pickle=trust_pickle,
+        options={"budget": budget, "precision": precision, "input_shape": input_shape, "output": output},
+        remote_options={"journal": journal, "token_env": token_env, "rate_limit": rate_limit},
     )  # fmt: skip
+    inputs, labels, shape, columns = training(training_data, view.input_dim, shape, columns)
+    target = Target(
+        name=name or view.name,
+        kind=view.kind,
+        access=view.access,
+        input_dim=view.input_dim,
+        output_dim=view.output_dim,
+        make_oracle=view.make_oracle,
+        model=view.module,
+        estimator=view.estimator,
+        inputs=inputs,
+        labels=labels,
+        unseen=None if unseen is None else fit_data(unseen, view.input_dim, "unseen data"),
+        mean=None if mean is None else torch.as_tensor(mean, dtype=torch.float64).reshape(-1),
+        recipe=recipe,
+        shape=picture_shape(shape, view.input_dim),
+        columns=tuple(columns),
+        guards=guard,
+        address=shlex.quote(view.origin or "MODEL"),
+        seed=seed,
+        workers=workers,
+        folder=None if out is None else Path(out),
+    )
     store = None
     if out is not None:
         store = Store(Path(out), {**target.as_dict(), "seed": seed, "budget": budget, "access": target.access})
@@ -156,131 +177,3 @@ def _run_one(
     if store is not None:
         store.save(finding)
     findings.append(finding)
-
-
-def look_at(
-    source: Any,
-    training_data: Any = None,
-    *,
-    unseen: Any = None,
-    recipe: Any = None,
-    access: Access | None = None,
-    guard: str = "",
-    budget: int | None = None,
-    seed: int = 0,
-    shape: Sequence[int] | None = None,
-    columns: Sequence[str] = (),
-    mean: Any = None,
-    name: str | None = None,
-    trust_pickle: bool = False,
-    precision: str = "native",
-    out: str | Path | None = None,
-    input_shape: Sequence[int] | None = None,
-    output: str | None = None,
-    workers: int | str | None = None,
-    journal: str | Path | None = None,
-    token_env: str | None = None,
-    rate_limit: float | None = None,
-) -> Target:
-    """The target of an audit: opened once, its kind found, its data checked against it."""
-    from divulge.oracles.factory import is_address
-
-    remote = is_address(source)
-    origin = str(source) if isinstance(source, str | Path) else "MODEL"
-    if origin != "MODEL" and not remote:
-        source = _loaded(source, access, trust_pickle=trust_pickle)
-    outside = remote or isinstance(source, str | Path) or (guard and "label" not in guard)
-    access = access or ("value" if outside else "weights")
-    check_access(access)
-    if access == "weights" and (remote or guard):
-        raise InvalidInput("Weights cannot be granted through an address or a guard; choose value, gradient or label.")
-    options: dict[str, Any] = {"budget": budget, "precision": precision, "input_shape": input_shape, "output": output}
-    if remote:
-        options |= {"journal": journal, "token_env": token_env, "rate_limit": rate_limit}
-    make = _oracle_maker(source, options, guard=guard, seed=seed)
-    first = make("gradient" if access == "weights" and not remote else access)
-    module = _weights_of(source) if access == "weights" else None
-    kind: Kind = kind_of_module(module) if module is not None else _kind_by_asking(make, access)
-    inputs, labels, shape, columns = _training(training_data, first.input_dim, shape, columns)
-    return Target(
-        name=name or (Path(origin).name if origin != "MODEL" else type(source).__name__),
-        kind=kind,
-        access=access,
-        input_dim=first.input_dim,
-        output_dim=first.output_dim,
-        make_oracle=make,
-        model=module,
-        estimator=None if isinstance(source, nn.Module) or remote or access != "weights" else source,
-        inputs=inputs,
-        labels=labels,
-        unseen=None if unseen is None else fit_data(unseen, first.input_dim, "unseen data"),
-        mean=None if mean is None else torch.as_tensor(mean, dtype=torch.float64).reshape(-1),
-        recipe=recipe,
-        shape=picture_shape(shape, first.input_dim),
-        columns=tuple(columns),
-        guards=guard,
-        address=shlex.quote(origin),
-        seed=seed,
-        workers=workers,
-        folder=None if out is None else Path(out),
-    )
-
-
-def _loaded(path: str | Path, access: Access | None, *, trust_pickle: bool) -> Any:
-    """The model in a file; the file's own name for an ONNX graph that can be asked but not read."""
-    try:
-        return load_model(path, trust_pickle=trust_pickle)
-    except UnsupportedModel:
-        if Path(path).suffix.lower() != ".onnx" or access in ("weights", "gradient"):
-            raise
-        return path
-
-
-def _oracle_maker(source: Any, options: dict[str, Any], *, guard: str, seed: int) -> Any:
-    def make(access: Access) -> Oracle:
-        inner: Access = "value" if access == "label" and guard else access
-        view = oracle(source, access=inner, **options)
-        if guard:
-            from divulge.oracles.guards import guard as guards
-
-            view = guards(guard, seed=seed)(view)
-        if access == "label" and view.access != "label":
-            from divulge.oracles.guards import LabelOnly
-
-            view = LabelOnly(view)
-        return view
-
-    return make
-
-
-def _kind_by_asking(make: Any, access: Access) -> Kind:
-    if access == "label":
-        return "smooth"  # labels tell nothing of the kind; the label attacks are for smooth networks
-    return kind_by_asking(make("value"))
-
-
-def _weights_of(source: Any) -> nn.Module | None:
-    if isinstance(source, nn.Module):
-        return source
-    try:
-        view = oracle(source, access="weights")
-        weights: nn.Module = view.weights()
-        return weights
-    except (DivulgeError, AttributeError):
-        return None
-
-
-def _training(data: Any, input_dim: int, shape: Any, columns: Any) -> tuple[Any, Any, Any, Any]:
-    """Inputs, labels, shape and column names out of (X, y) or a data set."""
-    if data is None:
-        return None, None, shape, columns
-    if hasattr(data, "train"):
-        shape = shape if shape is not None else data.shape
-        columns = columns or getattr(data, "columns", ()) or ()
-        data = data.train
-    X, y = data
-    inputs = fit_data(X, input_dim, "training data")
-    labels = torch.as_tensor(y)
-    if len(labels) != len(inputs):
-        raise InvalidInput(f"The training data has {len(inputs)} rows and {len(labels)} labels.")
-    return inputs, labels, shape, columns

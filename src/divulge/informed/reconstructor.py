@@ -32,7 +32,6 @@ from divulge.informed.shadows import Shadows, shadows
 from divulge.training import Recipe
 
 Method = Literal["ridge", "network"]
-_TELLING = 200  # shadow rows whose logits tell the label
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,6 @@ class Reconstructor:
     known: Tensor
     sight: Sight
     """What is looked at: weights, some layers, or logits."""
-    telling: Sight
-    """What the label is told from: logits, which anybody with all weights can compute."""
     largest: float
     """The longest difference that a shadow row made."""
     labels: ridge.RidgeMap
@@ -72,8 +69,7 @@ class Reconstructor:
                 "weights) or the known rows are not this model's. Without the initial weights this attack is not "
                 "possible."
             )
-        told = direction if self.telling is self.sight else _direction(self.telling.of(self._answering(released)))
-        place = self.labels.label(told)
+        place = self.labels.label(self.sight.by_layer(away))
         row = self.labels.rows(direction, place) if self.map is None else self.map.rows(direction)
         x = row[0].to(torch.float64)
         x = x if self.bounds is None else x.clamp(*self.bounds)
@@ -83,14 +79,6 @@ class Reconstructor:
             x, label, predicted, self.method, time.perf_counter() - started, self.seed,
             training_runs=float(len(self.shadows.X)), notes=notes(self.known, x), facts={"moved": size},
         )  # fmt: skip
-
-    def _answering(self, released: Any) -> Any:
-        """A released model, given as such or by its weights, as something that answers rows."""
-        if not isinstance(released, Tensor):
-            return released
-        model = self.recipe.initial_model()
-        nn.utils.vector_to_parameters(released.reshape(-1).to(self.recipe.dtype), model.parameters())
-        return model
 
 
 def reconstructor(
@@ -133,11 +121,7 @@ def reconstructor(
     looked = sight(recipe, models.reference, layers=layers, probes=queries)
     away = looked.image(models.differences)
     features = _direction(away)
-    telling = looked
-    if access == "weights" and layers is None:
-        telling = sight(recipe, models.reference, probes=models.X[:_TELLING])
-    told = features if telling is looked else _direction(telling.image(models.differences))
-    labels = ridge.fit(features, told, models.X, models.y)
+    labels = ridge.fit(features, looked.by_layer(away), models.X, models.y)
     learned, error = None, float("nan")
     if method == "network":
         held = max(1, len(features) // 20)
@@ -147,7 +131,7 @@ def reconstructor(
         error = float((learned.rows(features[:held]) - models.X[:held].flatten(1)).square().mean())
     known = torch.as_tensor(known_X)
     return Reconstructor(
-        recipe, method, access, models, known, looked, telling, float(away.norm(dim=1).max()), labels, learned,
+        recipe, method, access, models, known, looked, float(away.norm(dim=1).max()), labels, learned,
         error, bounds, seed, time.perf_counter() - started,
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from divulge.progress import report
 
 _PENALTIES = 10.0 ** torch.arange(-7, 1, dtype=torch.float64)
 _LABEL_PENALTY = 1e-3
+_MEDIAN = 1000  # rows that the typical distance is taken of
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,9 @@ class RidgeMap:
 
     features: Tensor
     telling: Tensor
-    """The features that the label is told from [N, F]."""
+    """The features that the label is told from [N, F],"""
+    width: float
+    """and the squared distance over which they count as alike."""
     classes: list[int | float]
     members: list[Tensor]
     dual: list[Tensor]
@@ -36,7 +39,7 @@ class RidgeMap:
 
     def label(self, telling: Tensor) -> Tensor:
         """The place of the label of each row of features."""
-        return ((telling @ self.telling.T) @ self.label_dual).argmax(dim=1)
+        return (torch.exp(-_squares(telling, self.telling) / self.width) @ self.label_dual).argmax(dim=1)
 
     def rows(self, features: Tensor, places: Tensor) -> Tensor:
         """The reconstruction [n, d] of each row of features, as a member of the class at its place."""
@@ -64,10 +67,17 @@ def fit(features: Tensor, telling: Tensor, X: Tensor, y: Tensor) -> RidgeMap:
         means.append(mean.to(features.dtype))
         loo[label] = error
     onehot = torch.stack([(y == label) for label in classes], dim=1).to(features.dtype)
-    kernel = telling @ telling.T
-    kernel.diagonal().add_(_LABEL_PENALTY * float(kernel.diagonal().mean()))
+    squares = _squares(telling, telling)
+    width = 2 * float(squares[:_MEDIAN, :_MEDIAN].median()) + torch.finfo(telling.dtype).tiny
+    kernel = torch.exp(-squares / width)
+    kernel.diagonal().add_(_LABEL_PENALTY)
     label_dual = torch.cholesky_solve(onehot, torch.linalg.cholesky(kernel))
-    return RidgeMap(features, telling, classes, members, duals, means, label_dual, loo)
+    return RidgeMap(features, telling, width, classes, members, duals, means, label_dual, loo)
+
+
+def _squares(a: Tensor, b: Tensor) -> Tensor:
+    """Squared distances [n, m]."""
+    return (a.square().sum(dim=1)[:, None] + b.square().sum(dim=1) - 2 * a @ b.T).clamp(min=0)
 
 
 def _one_class(features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, float]:

@@ -6,13 +6,13 @@ is known, so that every attack on the weights is one on the features.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
 from divulge.informed.gauss_newton import Trained
@@ -66,6 +66,17 @@ class Sight:
         base = self._base
         parts = [torch.func.vmap(self._logits)(part) - base for part in torch.split(theta, _CHUNK)]
         return torch.cat(parts).to(differences.dtype).reshape(*differences.shape[:-1], -1)
+
+    def by_layer(self, features: Tensor) -> Tensor:
+        """Features [F] or [N, F] with each layer's share scaled to length one, float32 [N, F]: which layers moved how
+        much says nothing about the label, and how each moved does."""
+        rows = features.reshape(-1, features.shape[-1])
+        if self.probes is not None:
+            return normalize(rows, dim=1).to(torch.float32)
+        owner = _owners(self.model)
+        owner = owner if self.chosen is None else owner[self.chosen]
+        parts = [normalize(rows[:, owner == layer], dim=1) for layer in torch.unique(owner)]
+        return torch.cat(parts, dim=1).to(torch.float32)
 
     def through(self, run: Trained) -> Trained:
         """A training run as the adversary sees where it ends."""
@@ -157,16 +168,17 @@ def answers(released: Any) -> Callable[[Tensor], Tensor]:
     raise InvalidInput("Black-box access needs an oracle, a model or a function that answers rows with logits.")
 
 
-def _places(model: nn.Module, layers: Sequence[int]) -> Tensor:
-    """The places of the named layers' weights among all weights."""
+def _owners(model: nn.Module) -> Tensor:
+    """The number of the layer that each weight belongs to [P]."""
     names = [name.rsplit(".", 1)[0] for name, _ in model.named_parameters()]
     order = list(dict.fromkeys(names))
-    if not layers or any(not 0 <= layer < len(order) for layer in layers):
-        raise InvalidInput(f"layers are numbers from 0 to {len(order) - 1}; got {list(layers)}.")
-    wanted = {order[layer] for layer in layers}
     sizes = [parameter.numel() for parameter in model.parameters()]
-    ends = list(itertools.accumulate(sizes))
-    parts = [
-        torch.arange(end - size, end) for name, size, end in zip(names, sizes, ends, strict=True) if name in wanted
-    ]
-    return torch.cat(parts)
+    return torch.cat([torch.full((size,), order.index(name)) for name, size in zip(names, sizes, strict=True)])
+
+
+def _places(model: nn.Module, layers: Sequence[int]) -> Tensor:
+    """The places of these layers' weights among all weights."""
+    owner = _owners(model)
+    if not layers or any(not 0 <= layer <= int(owner[-1]) for layer in layers):
+        raise InvalidInput(f"layers are numbers from 0 to {int(owner[-1])}; got {list(layers)}.")
+    return torch.nonzero(torch.isin(owner, torch.tensor(list(layers))))[:, 0]

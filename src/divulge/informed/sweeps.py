@@ -4,8 +4,8 @@ theta(z) is what training on D_- plus z leads to. Training is deterministic and 
 activations kept, J = d theta / d z can be multiplied from either side by one sweep over the steps: forwards in time
 for J dz, backwards for J^T r. Both need, at each step, the derivative of the step's gradient along a direction; that is
 one routine (``_tangent``), about as expensive as the step itself, because the large products are again made in the
-coordinates of ``descent``. Plain and momentum descent, weight decay, full or mini-batches; smooth activations, and ReLU
-where its kinks are not crossed.
+coordinates of ``descent``. Plain and momentum descent, weight decay, full or mini-batches. For ReLU, theta(z) jumps
+wherever a row crosses a kink at some step; its sweeps give the slope that those jumps add up to (``activations``).
 """
 
 from __future__ import annotations

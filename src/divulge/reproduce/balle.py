@@ -75,13 +75,15 @@ FACTORS = (
 def run(out: Path, *, full: bool = False, seed: int = 0) -> dict[str, Any]:
     """Everything; ``full`` takes 200 targets a line and 48,000 shadow models."""
     lab = Lab(out, full, seed)
-    tasks: dict[str, Callable[[], dict[str, Any]]] = {f"direct: {f.name}": _direct_task(lab, f) for f in FACTORS}
-    tasks["shadow models (figure 5)"] = lambda: shadow_curve(lab)
-    tasks["black box"] = lambda: black_box(lab)
-    tasks["shadow models, ReLU"] = lambda: shadow_curve(lab, activation="relu")
-    tasks["reconstructor network"] = lambda: reconstructor_network(lab)
-    tasks["gradient norms (appendix L)"] = lambda: gradient_norms(lab)
-    tasks["CIFAR-10 network"] = lambda: cifar(lab)
+    tasks: dict[str, Callable[[], dict[str, Any]]] = {
+        "shadow models (figure 5)": lambda: shadow_curve(lab),
+        "black box": lambda: black_box(lab),
+        "shadow models, ReLU": lambda: shadow_curve(lab, activation="relu"),
+        **{f"direct: {factor.name}": _direct_task(lab, factor) for factor in FACTORS},
+        "CIFAR-10 network": lambda: cifar(lab),
+        "reconstructor network": lambda: reconstructor_network(lab),
+        "gradient norms (appendix L)": lambda: gradient_norms(lab),
+    }
     path = out / "results.json"
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     for number, (name, task) in enumerate(tasks.items()):

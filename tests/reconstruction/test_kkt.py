@@ -105,6 +105,32 @@ def test_without_a_first_bias_and_without_a_range(target: Target) -> None:
     assert bool(torch.isfinite(found.everything).all())
 
 
+def test_later_batches_start_from_what_was_agreed_on(target: Target) -> None:
+    one = reconstruction.from_weights(target.model, mean=target.mean, seed=0)
+    more = reconstruction.from_weights(target.model, mean=target.mean, seed=0, batches=3)
+    assert more.restarts == 3 * one.restarts
+    first, later = (found.match(target.X, threshold=0.9) for found in (one, more))
+    assert later.found() >= first.found()
+    together = reconstruction.from_weights(target.model, mean=target.mean, seed=0, batches=3, workers=2)
+    assert torch.allclose(together.samples, more.samples)
+
+
+def test_with_more_inputs_than_dimensions_the_row_space_is_the_whole_space() -> None:
+    X, y, _ = odd_digits(12, seed=4)
+    X = X[:, 20:26]
+    model = margin.to_margin(margin.network([6, 100, 1], first_scale=1e-2, seed=4), X - X.mean(dim=0), y).model
+    quick = Settings(steps=30)
+    with pytest.raises(AttackFailed, match="more inputs than they have dimensions"):
+        reconstruction.from_weights(model, settings=quick)
+    told = reconstruction.from_weights(model, n=12, settings=quick)
+    assert told.rank == 7
+    assert told.everything is not None
+    assert len(told.everything) == 4 * 36
+    bounded = reconstruction.from_weights(model, samples=20, settings=quick)
+    assert bounded.everything is not None
+    assert len(bounded.everything) == 4 * 20
+
+
 def test_an_untrained_model_has_no_gap_and_is_told_so() -> None:
     model = margin.network([64, 128, 1], first_scale=1e-3)
     with pytest.raises(AttackFailed, match="give n"):
@@ -139,7 +165,7 @@ def test_row_space_points_have_a_bias_of_one(target: Target) -> None:
     ("options", "error", "sentence"),
     [
         ({"n": 0}, InvalidInput, "from 1 on"),
-        ({"n": 500}, InvalidInput, "cannot be read"),
+        ({"n": 500}, InvalidInput, "cannot be read from a first layer of 128 units"),
         ({"mean": torch.zeros(3)}, WrongShape, "3 entries"),
         ({"mean": torch.full((64,), float("nan"))}, InvalidInput, "NaN"),
         ({"value_range": (1.0, 0.0)}, InvalidInput, "low below high"),

@@ -8,7 +8,7 @@ import torch
 from divulge.errors import AttackFailed, InvalidInput, WrongShape
 from divulge.models import MLP
 from divulge.reconstruction import margin
-from divulge.reconstruction.network import read
+from divulge.reconstruction.network import Network, read
 
 from .conftest import Target, odd_digits
 
@@ -59,6 +59,16 @@ def test_the_diagnosis_solves_the_stationarity_equation() -> None:
     theta = torch.cat([p.detach().flatten() for p in list(model.parameters())[:2]])
     left = theta - told.multipliers @ torch.stack(rows)
     assert told.layers[0] == pytest.approx(float(left.norm() / theta.norm()), rel=1e-6)
+
+
+def test_the_diagnosis_does_not_depend_on_how_large_the_weights_are(target: Target) -> None:
+    told = margin.diagnose(target.model, target.X, target.y)
+    network = read(target.model)
+    assert network.biases[0] is not None
+    larger = Network((30 * network.weights[0], 30 * network.weights[1]), (30 * network.biases[0], None)).module()
+    again = margin.diagnose(larger, target.X, target.y)
+    assert again.layers == pytest.approx(told.layers, rel=1e-6)
+    assert again.on_margin == told.on_margin
 
 
 def test_an_untrained_model_is_far_from_a_kkt_point() -> None:

@@ -36,7 +36,9 @@ def command(
     value_range: Annotated[
         str, typer.Option("--range", metavar="LOW,HIGH", help="Range of the input values; none if unknown.")
     ] = "0,1",
-    method: Annotated[str, typer.Option(help="row-space (ours) or paper (Haim et al. 2022 as printed).")] = "row-space",
+    method: Annotated[
+        str, typer.Option(help="row-space (ours), paper (Haim et al. 2022 as printed) or kinks (two inputs).")
+    ] = "row-space",
     restarts: Annotated[int, typer.Option(help="Restarts run together.")] = 4,
     time: Annotated[str | None, typer.Option(help="How long to go on with restarts, such as 90s or 5m.")] = None,
     control: Annotated[bool, typer.Option(help="Also attack broken weights, to show what is found in nothing.")] = True,

@@ -41,14 +41,15 @@ def default_likeness(d: int) -> float:
     return 0.95 if d >= FEW else 0.9995
 
 
-def pool(found: Candidates, *, at_least: int = 2, alike: float | None = None, drop: float = 0.05) -> Agreed:
-    """The samples that ``at_least`` restarts agree on, each averaged over the restarts that found it.
+def pool(found: Candidates, *, at_least: int | None = None, alike: float | None = None, drop: float = 0.05) -> Agreed:
+    """The samples that ``at_least`` restarts agree on (by default two, or a quarter of many), each averaged over the
+    restarts that found it.
 
     Samples with a multiplier below ``drop`` of their restart's largest explain nothing and are left out, and so are
     fainter doubles of a sample (its cosine above 0.9), which share its work.
     """
     restarts, _, d = found.inputs.shape
-    at_least = min(at_least, restarts)
+    at_least = min(max(2, restarts // 4) if at_least is None else at_least, restarts)
     alike = default_likeness(d) if alike is None else alike
     strong = found.multipliers > drop * found.multipliers.amax(dim=1, keepdim=True)
     run, place = strong.nonzero(as_tuple=True)

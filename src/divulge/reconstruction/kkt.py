@@ -1,7 +1,8 @@
 """Training inputs out of the weights alone (Haim et al. 2022), by our own recipe and by the printed one.
 
 The default works inside the first layer's row space, reads the number of inputs from its spectrum, runs many restarts
-as one tensor program and keeps the samples that restarts agree on. ``method="paper"`` is the paper's scheme as printed.
+as one tensor program and keeps the samples that restarts agree on. ``method="paper"`` is the paper's scheme as printed;
+``method="kinks"`` is for two inputs, where training points can be seen without solving anything.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
 from divulge.progress import report
 from divulge.reconstruction import matching
 from divulge.reconstruction.agreement import Agreed, pool
+from divulge.reconstruction.kinks import meeting_points
 from divulge.reconstruction.network import Network, read
 from divulge.reconstruction.paper import PaperSettings, reconstruct
 from divulge.reconstruction.result import Reconstruction
 from divulge.reconstruction.stationarity import Candidates, Prior, Problem, Settings
 from divulge.reconstruction.subspace import RowSpace, row_space
 
-Method = Literal["row-space", "paper"]
+Method = Literal["row-space", "paper", "kinks"]
 Bound = float | Tensor
+Batch = dict[str, Tensor | None]
+Job = tuple[int, Tensor | None]
+"""The seed of a batch, and the samples that it starts from."""
 
 
 def from_weights(
@@ -44,7 +49,7 @@ def from_weights(
     seconds: float | None = None,
     samples: int | None = None,
     settings: Settings | PaperSettings | None = None,
-    at_least: int = 2,
+    at_least: int | None = None,
     alike: float | None = None,
     method: Method = "row-space",
     checkpoint: str | Path | None = None,
@@ -58,9 +63,10 @@ def from_weights(
     is not given is inferred from the range, and ``value_range=None`` does without either.
 
     ``restarts`` run together as one tensor program, ``batches`` of them in all, or as many as fit in ``seconds``; each
-    follows ``samples`` unknown inputs (three for each training input by default). Samples that ``at_least`` restarts
-    find, alike to within ``alike``, are kept. ``checkpoint`` names a folder where finished batches are kept and from
-    which a run that died goes on; ``workers`` spreads batches over processes or a Dask cluster.
+    follows ``samples`` unknown inputs (three for each training input by default). The first batch starts at random,
+    later ones from what was agreed on before. Samples that ``at_least`` restarts find (two, or a quarter of many),
+    alike to within ``alike``, are kept. ``checkpoint`` names a folder where finished batches are kept and from which
+    a run that died goes on; ``workers`` spreads batches over processes or a Dask cluster.
     """
     if method == "paper":
         if isinstance(settings, Settings):
@@ -69,13 +75,15 @@ def from_weights(
             model, seed=seed, n=n, mean=mean, shape=shape, samples=samples, seconds=seconds, settings=settings,
             device=device,
         )  # fmt: skip
+    if method == "kinks":
+        return meeting_points(model, seed=seed)
     if method != "row-space":
-        raise InvalidInput(f'method is "row-space" or "paper", not {method!r}.')
+        raise InvalidInput(f'method is "row-space", "paper" or "kinks", not {method!r}.')
     if isinstance(settings, PaperSettings):
         raise InvalidInput('PaperSettings are for method="paper"; the row-space method takes Settings.')
     started = time.perf_counter()
     for name, count in (("restarts", restarts), ("batches", batches), ("at_least", at_least)):
-        if count < 1:
+        if count is not None and count < 1:
             raise InvalidInput(f"{name} is a whole number from 1 on; got {count}.")
     network = read(model)
     space = row_space(network, n=_checked_count(n), whole=samples is not None)
@@ -102,12 +110,16 @@ class _Attack:
     device: str
 
 
-def _batch(attack: _Attack, seed: int) -> dict[str, Tensor | None]:
-    """One batch of restarts from random starts."""
+def _batch(attack: _Attack, job: Job) -> Batch:
+    """One batch of restarts: samples that are known already, and random ones beside them."""
+    seed, known = job
     generator = torch.Generator().manual_seed(seed)
     width = attack.space.basis.shape[1]
     starts = torch.randn(attack.restarts, attack.samples, width, generator=generator, dtype=torch.float64)
     starts *= attack.settings.spread / math.sqrt(attack.space.rank)
+    if known is not None:
+        begun = attack.space.coordinates_of(known[: attack.samples // 2])
+        starts[:, : len(begun)] = begun
     problem = Problem(attack.network.to(torch.float32, attack.device), attack.space, attack.prior, attack.settings)
 
     def watch(step: int, steps: int, residual: Tensor) -> None:
@@ -122,35 +134,40 @@ def _run(
     attack: _Attack, *, seed: int, batches: int, seconds: float | None, checkpoint: str | Path | None,
     workers: int | str | None,
 ) -> Candidates:  # fmt: skip
-    """All batches, or as many as the time allows (at least one)."""
+    """All batches, or as many as the time allows (at least one), in rounds of 1, 1, 2, 4, ...
+
+    The first round starts at random. Every later one starts from what those before it agree on, so that it has only
+    the rest to find; rounds double, so that most batches may still run side by side.
+    """
     if seconds is not None and seconds <= 0:
         raise InvalidInput(f"seconds is a time above zero; got {seconds}.")
-    jobs = [1000 * seed + batch for batch in range(batches)]
-    if seconds is None:
-        done = _compute(attack, jobs, checkpoint, workers)
-    else:
-        started, done = time.perf_counter(), []
-        while True:
-            begun = time.perf_counter()
-            done += _compute(attack, [1000 * seed + len(done)], checkpoint, None)
-            now = time.perf_counter()
-            report("restarts", now - started, seconds, batches=len(done), agreed=len(pool(_joined(done)).samples))
-            if now + (now - begun) - started > seconds:
-                break
+    started, done = time.perf_counter(), list[Batch]()
+    last = 0.0
+    while len(done) < batches or seconds is not None:
+        if seconds is not None and done and time.perf_counter() + last - started > seconds:
+            break
+        before = 1 << (len(done).bit_length() - 1) if done else 0  # batches of the rounds before this one
+        known = pool(_joined(done[:before])).samples if before else None
+        count = 1 if seconds is not None else min(max(before, 1), batches - len(done))
+        begun = time.perf_counter()
+        jobs = [(1000 * seed + len(done) + number, known) for number in range(count)]
+        done += _compute(attack, jobs, checkpoint, workers if seconds is None else None)
+        last = time.perf_counter() - begun
+        if seconds is not None:
+            agreed = len(pool(_joined(done)).samples)
+            report("restarts", time.perf_counter() - started, seconds, batches=len(done), agreed=agreed)
     return _joined(done)
 
 
-def _compute(
-    attack: _Attack, jobs: list[int], checkpoint: str | Path | None, workers: int | str | None
-) -> list[dict[str, Tensor | None]]:
+def _compute(attack: _Attack, jobs: list[Job], checkpoint: str | Path | None, workers: int | str | None) -> list[Batch]:
     from divulge.workers import checkpointed, run
 
     if checkpoint is None:
         return run(partial(_batch, attack), jobs, workers=workers, stage="batches of restarts")
     settings = {"weights": _fingerprint(attack), "settings": repr(attack.settings), "restarts": attack.restarts,
                 "samples": attack.samples}  # fmt: skip
-    return checkpointed(partial(_batch, attack), jobs, checkpoint, settings=settings, workers=workers,
-                        stage="batches of restarts")  # fmt: skip
+    return checkpointed(partial(_batch, attack), jobs, checkpoint, settings=settings, key=lambda job: job[0],
+                        workers=workers, stage="batches of restarts")  # fmt: skip
 
 
 def _fingerprint(attack: _Attack) -> str:
@@ -161,7 +178,7 @@ def _fingerprint(attack: _Attack) -> str:
     return digest.hexdigest()
 
 
-def _joined(done: list[dict[str, Tensor | None]]) -> Candidates:
+def _joined(done: list[Batch]) -> Candidates:
     columns = {name: [batch[name] for batch in done] for name in done[0]}
     return Candidates(**{name: None if parts[0] is None else torch.cat(parts) for name, parts in columns.items()})  # type: ignore[arg-type]
 

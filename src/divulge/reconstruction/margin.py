@@ -118,7 +118,7 @@ def to_margin(
     began = net.weights[0]
     Q, R = torch.linalg.qr(X.T)  # training moves the first layer in the span of the inputs only: work in it
     X, net = R.T.to(dtype), Network((began @ Q, *net.weights[1:]), net.biases).to(dtype)
-    log_target, log_before = math.log(loss), math.inf
+    log_target, usual = math.log(loss), math.inf  # usual: the log loss of late, smoothed
     rate, epoch, left = 1.0, 0, extra_epochs
     history: list[tuple[int, float]] = []
     while True:
@@ -133,8 +133,9 @@ def to_margin(
         if epoch >= epochs or (reached and left <= 0):
             break
         left -= reached
-        rate = min(rate * 1.02, 8.0) if log_loss <= log_before else max(rate * 0.6, 0.2)
-        log_before = log_loss
+        usual = log_loss if math.isinf(usual) else usual
+        rate = min(rate * 1.02, 8.0) if log_loss <= usual else max(rate * 0.6, 0.2)
+        usual += 0.1 * (log_loss - usual)
         net = _advance(net, X, hidden, signal, y, rate)
         epoch += 1
     moved = (net.weights[0].double() - began @ Q) @ Q.T
@@ -155,19 +156,21 @@ def to_margin(
 def _pull(out: Tensor, y: Tensor) -> tuple[float, Tensor]:
     """The log of the mean loss, and each sample's share of the loss gradient at the output, [n, k], summing to one."""
     if out.shape[1] == 1:
-        q = y[:, None] * out
-        log_weight = nn.functional.logsigmoid(-q)[:, 0]
-        direction = y[:, None].to(out.dtype)
-        wrong = log_weight  # log(1 - probability of the label)
+        wrong = nn.functional.logsigmoid(-y[:, None] * out)[:, 0]  # log(1 - probability of the label)
     else:
-        others = out.scatter(1, y[:, None], -math.inf)
-        wrong = torch.logsumexp(others, dim=1) - torch.logsumexp(out, dim=1)
-        log_weight = wrong
-        direction = -torch.softmax(others, dim=1).scatter(1, y[:, None], -1.0)
+        wrong = torch.logsumexp(out.scatter(1, y[:, None], -math.inf), dim=1) - torch.logsumexp(out, dim=1)
     # -log(1 - e^w) is e^w for very negative w, where it would round to nothing
     log_losses = torch.where(wrong < -20, wrong, torch.log(-torch.log1p(-wrong.exp().clamp(max=1 - 1e-16))))
-    share = torch.softmax(log_weight, dim=0)
-    return float(torch.logsumexp(log_losses, dim=0)) - math.log(len(y)), share[:, None] * direction
+    share = torch.softmax(wrong, dim=0)
+    return float(torch.logsumexp(log_losses, dim=0)) - math.log(len(y)), share[:, None] * _directions(out, y)
+
+
+def _directions(out: Tensor, y: Tensor) -> Tensor:
+    """Where each sample pulls the outputs, [n, k]: its sign, or its class up and the others down by their weight."""
+    if out.shape[1] == 1:
+        return y[:, None].to(out.dtype)
+    others = torch.softmax(out.scatter(1, y[:, None], -math.inf), dim=1)
+    return -others.scatter(1, y[:, None], -1.0)
 
 
 def _advance(net: Network, X: Tensor, hidden: list[Tensor], signal: Tensor, y: Tensor, rate: float) -> Network:
@@ -229,11 +232,9 @@ def diagnose(model: nn.Module, X: Tensor, y: Tensor) -> Diagnosis:
     net = read(model)
     X, y = check_data(net, X, y)
     hidden, out = net.forward(X)
-    log_loss, signal = _pull(out, y)
-    share = signal.abs().sum(1, keepdim=True) / (1 if signal.shape[1] == 1 else 2)
-    direction = torch.where(share > 0, signal / share.clamp_min(1e-300), signal)
+    log_loss, _ = _pull(out, y)
     inputs = [X, *(torch.relu(Z) for Z in hidden)]
-    deltas = net.backward(hidden, direction, step)
+    deltas = net.backward(hidden, _directions(out, y), step)
     grams, links, sizes = [], [], []
     for W, b, H, D in zip(net.weights, net.biases, inputs, deltas, strict=True):
         products = H @ H.T + (b is not None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,22 +50,6 @@ def margin_plot(match: Match, outputs: Tensor, path: str | Path) -> Path:
     axes.set_xlabel("model output")
     axes.set_ylabel("correlation" if match.ssim is None else f"SSIM (window {match.window})")
     axes.set_ylim(min(0.0, float(score.min())), 1.02)
-    return _write(figure, path)
-
-
-def scatter(
-    groups: Sequence[tuple[str, Tensor, dict[str, Any]]], path: str | Path, *, title: str = "", limit: float = 1.4
-) -> Path:
-    """Points in the plane, one style a group: the panels of figure 2."""
-    figure, axes = _axes(3.2, 3.2)
-    for name, points, style in groups:
-        data = points.detach().cpu().numpy()
-        axes.scatter(data[:, 0], data[:, 1], label=name, **{"s": 18, **style})
-    axes.set_xlim(-limit, limit)
-    axes.set_ylim(-limit, limit)
-    axes.set_aspect("equal")
-    if title:
-        axes.set_title(title, fontsize=8)
     return _write(figure, path)
 
 

@@ -21,6 +21,8 @@ from divulge.reconstruction.network import Network
 from divulge.reconstruction.subspace import RowSpace
 
 Watch = Callable[[int, int, Tensor], None]
+COLUMNS = 192
+"""Columns of the inputs that one step holds to their range."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,16 @@ class Problem:
         return _Descent(self, starts).run(watch)
 
 
+@dataclass(frozen=True)
+class _Columns:
+    """Some columns of the inputs: their numbers, their part of the row space's basis and their bounds."""
+
+    number: Tensor
+    basis: Tensor  # [r, columns]
+    low: Tensor
+    high: Tensor
+
+
 class _Descent:
     """The unknowns of all restarts and the optimiser that moves them."""
 
@@ -115,6 +127,7 @@ class _Descent:
             {"params": [p for p in (self.log_multipliers, self.rivals) if p is not None], "lr": settings.learning_rate},
         ]
         self.mean = self._mean_start()
+        self.columns = self._columns()
         if self.mean is not None and self.mean.requires_grad:
             groups.append({"params": [self.mean], "lr": 0.1 * settings.learning_rate})
         self.optimiser = torch.optim.Adam(groups, betas=(0.9, 0.99), foreach=False)
@@ -136,6 +149,17 @@ class _Descent:
         middle = (torch.as_tensor(prior.low) + torch.as_tensor(prior.high)).to(self.a) / 2
         x = self.problem.space.inputs(self.problem.space.origin)
         return (middle + torch.zeros(len(self.a), 1, x.shape[-1]).to(self.a)).requires_grad_()
+
+    def _columns(self) -> list[_Columns]:
+        """The input's columns in random parts, one of which each step looks at: the box is most of a step's work."""
+        prior, space = self.problem.prior, self.problem.space
+        if prior is None:
+            return []
+        basis = space.inputs(torch.eye(space.rank).to(space.V))  # [r, d]
+        d = basis.shape[1]
+        low, high = (torch.as_tensor(bound).to(basis).reshape(-1).expand(d) for bound in (prior.low, prior.high))
+        order = torch.randperm(d, generator=torch.Generator().manual_seed(0)).to(basis.device)
+        return [_Columns(part, basis[:, part], low[part], high[part]) for part in order.chunk(max(1, d // COLUMNS))]
 
     def _first_multipliers(self, z: Tensor, hidden: list[Tensor]) -> Tensor:
         """Non-negative least squares for lambda at the start, by accelerated projected gradients."""
@@ -172,8 +196,9 @@ class _Descent:
         others = torch.softmax(self.rivals.masked_fill(own > 0, -math.inf), dim=-1)
         return own - others
 
-    def _loss(self, done: float) -> tuple[Tensor, Tensor]:
+    def _loss(self, step: int) -> tuple[Tensor, Tensor]:
         problem, settings = self.problem, self.problem.settings
+        done = step / settings.steps
         z = problem.space.points(self.a)
         sharpness = self._sharpness(done)
         out, hidden = problem.evaluate(z, sharpness)
@@ -182,20 +207,20 @@ class _Descent:
         D = problem.deltas(hidden, multipliers[..., None] * directions, sharpness)
         missing = (problem.space.coordinates - D.transpose(1, 2) @ z) * problem.weights
         residual = missing.square().sum((1, 2)) / problem.size
-        loss = residual + settings.box * self._outside(z)
+        loss = residual + settings.box * self._outside(z, step)
         if settings.margin and done > 0.2:
             loss = loss + settings.margin * self._unequal(out, directions, multipliers)
         return loss.sum(), residual.detach()
 
-    def _outside(self, z: Tensor) -> Tensor | float:
-        """Mean squared excess over the box, for each restart."""
+    def _outside(self, z: Tensor, step: int) -> Tensor | float:
+        """Mean squared excess over the box, for each restart, on this step's share of the columns."""
         prior = self.problem.prior
         if prior is None or self.mean is None:
             return 0.0
-        x = self.problem.space.inputs(z) + self.mean
-        low, high = (torch.as_tensor(bound).to(x) for bound in (prior.low, prior.high))
-        width = (high - low).mean()
-        return (torch.relu(x - high) + torch.relu(low - x)).square().mean((1, 2)) / width**2
+        columns = self.columns[step % len(self.columns)]
+        x = z @ columns.basis + self.mean[..., columns.number]
+        width = (columns.high - columns.low).mean()
+        return (torch.relu(x - columns.high) + torch.relu(columns.low - x)).square().mean((1, 2)) / width**2
 
     def _unequal(self, out: Tensor, directions: Tensor, multipliers: Tensor) -> Tensor:
         """How far margins are from their common value, which the multipliers vote on."""
@@ -215,7 +240,7 @@ class _Descent:
             done = step / steps
             for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
                 group["lr"] = rate * 0.5 * (1 + math.cos(math.pi * done))
-            loss, residual = self._loss(done)
+            loss, residual = self._loss(step)
             self.optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimiser.step()

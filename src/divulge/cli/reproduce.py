@@ -12,6 +12,7 @@ from divulge.errors import InvalidInput
 
 EXPERIMENTS = {
     "milli": "Milli et al. 2019: figures 2, 3 and 4",
+    "chen": "Chen et al. 2021: random networks, clusters and bumps",
     "span": "Jayaram et al. 2020: figures 1, 2 and 3",
     "balle": "Balle et al. 2022: tables II and III, figures 5 and 7, appendices B, C, K and L",
     "balle_dp": "Balle et al. 2022: figures 9 and 10, private training beside the bounds",

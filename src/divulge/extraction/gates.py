@@ -48,46 +48,81 @@ class _Relu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
         (a,) = ctx.saved_tensors
-        (g,) = upstream
-        gate = (a > 0).to(a.dtype)
-        if torch.is_grad_enabled():
-            soft = torch.sigmoid(ctx.sharpness * a)
-            gate = gate + (soft - soft.detach())
-        return g * gate, None
+        return _ReluGate.apply(upstream[0], a, ctx.sharpness), None  # type: ignore[no-untyped-call]
+
+
+class _ReluGate(torch.autograd.Function):
+    """g * 1[a > 0], whose derivative by a is that of g * sigmoid(sharpness a)."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, a: Tensor, sharpness: float) -> Tensor:
+        ctx.save_for_backward(g, a)
+        ctx.sharpness = sharpness
+        return _masked(g, a)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None]:
+        g, a = ctx.saved_tensors
+        soft = torch.sigmoid(ctx.sharpness * a)
+        moved = torch.ops.aten.sigmoid_backward(upstream[0] * g, soft).mul_(ctx.sharpness)
+        return _masked(upstream[0], a), moved, None
+
+
+def _masked(g: Tensor, a: Tensor) -> Tensor:
+    """g * 1[a > 0]"""
+    masked: Tensor = torch.ops.aten.threshold_backward(g, a, 0)
+    return masked
 
 
 class _Pool(torch.autograd.Function):
-    """Max over disjoint square windows; the gate is which of them is largest, and its soft version a softmax."""
+    """Max over disjoint square windows."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, side: int, sharpness: float) -> Tensor:
+        top, where = functional.max_pool2d_with_indices(a, (side, side))
         ctx.side, ctx.sharpness = side, sharpness
-        top = _windows(a, side).max(dim=-1)
-        ctx.save_for_backward(a, top.indices)
-        return top.values
+        ctx.save_for_backward(a, where)
+        return top
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
-        a, largest = ctx.saved_tensors
-        (g,) = upstream
-        gate = functional.one_hot(largest, ctx.side**2).to(a.dtype)
-        if torch.is_grad_enabled():
-            soft = torch.softmax(ctx.sharpness * _windows(a, ctx.side), dim=-1)
-            gate = gate + (soft - soft.detach())
-        return _pictures(g[..., None] * gate, a.shape, ctx.side), None, None
+        a, where = ctx.saved_tensors
+        return _PoolGate.apply(upstream[0], a, where, ctx.side, ctx.sharpness), None, None  # type: ignore[no-untyped-call]
+
+
+class _PoolGate(torch.autograd.Function):
+    """g at the largest of each window and 0 elsewhere; by a, its derivative is that of g * softmax(sharpness a)."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, a: Tensor, where: Tensor, side: int, sharpness: float) -> Tensor:
+        ctx.side, ctx.sharpness = side, sharpness
+        ctx.save_for_backward(g, a, where)
+        spread = torch.zeros_like(a).flatten(2)
+        return spread.scatter_(2, where.flatten(2), g.flatten(2)).reshape(a.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        g, a, where = ctx.saved_tensors
+        (u,) = upstream
+        by_gradient = u.flatten(2).gather(2, where.flatten(2)).reshape(g.shape)
+        soft = torch.softmax(ctx.sharpness * _windows(a, ctx.side), dim=0)
+        wanted = _windows(u, ctx.side)
+        moved = (wanted - (soft * wanted).sum(dim=0)).mul_(soft).mul_(ctx.sharpness * g)
+        by_input = torch.zeros_like(a)
+        for place, (row, column) in enumerate(_places(ctx.side)):
+            h, w = g.shape[2] * ctx.side, g.shape[3] * ctx.side
+            by_input[:, :, row : h : ctx.side, column : w : ctx.side] = moved[place]
+        return by_gradient, by_input, None, None, None
 
 
 def _windows(a: Tensor, side: int) -> Tensor:
-    """Pictures [n, c, h, w] as their windows [n, c, h/side, w/side, side^2]; a last, incomplete one is left out."""
-    n, c, h, w = a.shape[0], a.shape[1], a.shape[2] // side, a.shape[3] // side
-    cut = a[:, :, : h * side, : w * side].reshape(n, c, h, side, w, side)
-    return cut.transpose(3, 4).reshape(n, c, h, w, side * side)
+    """Pictures [n, c, h, w] as their windows [side^2, n, c, h/side, w/side]; a last, incomplete one is left out."""
+    h, w = a.shape[2] // side * side, a.shape[3] // side * side
+    return torch.stack([a[:, :, row:h:side, column:w:side] for row, column in _places(side)])
 
 
-def _pictures(windows: Tensor, shape: torch.Size, side: int) -> Tensor:
-    n, c, h, w = windows.shape[:4]
-    pictures = windows.reshape(n, c, h, w, side, side).transpose(3, 4).reshape(n, c, h * side, w * side)
-    return functional.pad(pictures, (0, shape[3] - w * side, 0, shape[2] - h * side))
+def _places(side: int) -> list[tuple[int, int]]:
+    return [(row, column) for row in range(side) for column in range(side)]
 
 
 def _disjoint_windows(args: Sequence[Any], kwargs: dict[str, Any]) -> int:

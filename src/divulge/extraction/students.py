@@ -147,7 +147,7 @@ def fit(
             total = total + extra(logits)
         if not math.isfinite(float(total.detach())):
             raise AttackFailed(f"The fit diverged at step {step}; lower learning_rate (it is {learning_rate:g}).")
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward(inputs=parameters)  # type: ignore[no-untyped-call]
         optimiser.step()
         if (step + 1) % every == 0 or step + 1 == steps:
             seen = answers[:1000] if held_out is None else held_out

@@ -1,142 +1,223 @@
-"""Milli et al. 2019, figures 2, 3 and 4: copies learned from values and from gradients.
+"""Milli et al. 2019, section 5 and appendix D: copies learned from values and from gradients, on MNIST and CIFAR-10.
 
-Splits as in the paper: the target learns from 50,000 of MNIST's training pictures (40,000 of CIFAR-10's), the copy
-queries 10,000 others, and 10,000 test pictures judge. Without ``full`` it runs at a scale that a small machine does in
-minutes: scikit-learn's digits for every experiment on MNIST's shallow networks, few queries, two repeats.
+Each ``Row`` is one line of a figure: a target, a student, what is asked and shown, and numbers of queries. Every copy
+is one point of ``points.jsonl``; a run that was stopped goes on where it ended, and single rows can be measured by
+``python -m benchmarks.by_training``. Without ``full`` only the rows that a small machine does in minutes are measured,
+once each: softmax regression and the 2-layer network. Splits and targets are those of targets.py.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import divulge
-from divulge.datasets import Dataset, Rows, split
-from divulge.extraction.curves import LearningCurve, learning_curve
-from divulge.oracles.base import Oracle
-from divulge.oracles.guards import Smoothed
-from divulge.training import Recipe
+import torch
+from torch import nn
 
-KINDS = ("gradients", "values", "values, as printed")
-SMALL_STUDENT: dict[str, dict[str, Any]] = {"one-hidden": {"width": 32}, "two-conv": {"filters": [8, 8], "dense": 32}}
+import divulge
+from divulge.extraction.by_training import by_training
+from divulge.extraction.curves import LearningCurve, Point
+from divulge.oracles.base import Oracle
+from divulge.oracles.captum_guard import Explained
+from divulge.oracles.guards import Smoothed
+from divulge.progress import report
+from divulge.reproduce.targets import TARGETS, labels, parts, target
+
+SAMPLES = 10
+"""SmoothGrad's samples, as in the paper's appendix D."""
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """One panel of a figure: a target, a student, where the queries come from, what stands in front of the target."""
+class Row:
+    """One line of a figure. ``options`` are those of ``by_training``; ``steps`` shortens the fit."""
 
+    figure: str
     name: str
-    data: str
     target: str
-    student: str
-    inputs: str = "data"
+    queries: Sequence[int]
+    student: str = ""
+    """Name of the target whose architecture it has; the target's own if empty."""
+    options: dict[str, Any] = field(default_factory=dict)
+    output: str | None = None
     smooth: float = 0.0
     """SmoothGrad's standard deviation, in units of the data's own."""
+    explain: str = ""
+    small: bool = False
+    """Whether it is measured without ``full``."""
 
 
-def experiments(*, full: bool) -> list[Experiment]:
-    """The panels, in the order of the figures."""
-    mnist = "mnist" if full else "digits"
-    panels = [Experiment(f"figure 2: {name}", mnist, name, name) for name in ("softmax", "one-hidden", "two-conv")]
-    panels.append(Experiment("figure 2: one-hidden, SmoothGrad", mnist, "one-hidden", "one-hidden", smooth=1.0))
-    pairs = [
-        ("softmax", "one-hidden"),
-        ("one-hidden", "softmax"),
-        ("one-hidden", "two-conv"),
-        ("two-conv", "one-hidden"),
-    ]
-    panels += [Experiment(f"figure 3: {target} by {student}", mnist, target, student) for target, student in pairs]
-    panels += [
-        Experiment(f"figure 4: {name}, Gaussian queries", mnist, name, name, inputs="gaussian")
-        for name in ("one-hidden", "two-conv")
-    ]
-    if full:
-        cifar = [("two-conv", "two-conv"), ("vgg11", "vgg11"), ("resnet18", "resnet18"), ("vgg11", "resnet18"),
-                 ("resnet18", "vgg11")]  # fmt: skip
-        panels += [
-            Experiment(f"CIFAR-10: {target} by {student}", "cifar10", target, student) for target, student in cifar
-        ]
-    return panels
+VALUES: dict[str, Any] = {"match": "values"}
+PRINTED: dict[str, Any] = {"match": "values", "method": "paper"}
+SHORT: dict[str, Any] = {"steps": 600}
+
+
+def _rows() -> Iterator[Row]:
+    one, two, cifar = "mnist/one-hidden", "mnist/two-conv", "cifar10/two-conv"
+    for output in ("logits", "probabilities"):
+        yield Row("2", f"softmax regression, {output}", "mnist/softmax", [1], output=output, small=True)
+    yield Row("2", "two-conv, gradients", two, [10, 30, 100])
+    chosen = {"steps": 600, "choose": "k-means", "unlabelled": True}
+    yield Row("2", "two-conv, k-means and self-training", two, [10], options=chosen)
+    yield Row("2", "two-conv, values", two, [10, 100, 1000], options={**SHORT, **VALUES})
+    yield Row("2", "two-conv, values as printed", two, [10, 100, 1000], options={**SHORT, **PRINTED})
+    yield Row("2", "2-layer, gradients", one, [10, 20, 30, 100], small=True)
+    yield Row("2", "2-layer, k-means and self-training", one, [10], options=chosen, small=True)
+    yield Row("2", "2-layer, gradients as printed", one, [10, 30, 100], options={"method": "paper"})
+    values = [10, 30, 100, 300, 1000, 3000, 10_000]
+    yield Row("2", "2-layer, values", one, values, options=VALUES, small=True)
+    yield Row("2", "2-layer, values as printed", one, values, options=PRINTED, small=True)
+    yield Row("2", "2-layer, probabilities", one, [30, 100], output="probabilities", small=True)
+    for sigma in (1, 10, 100, 1000):
+        yield Row("2", f"2-layer, SmoothGrad at {sigma:,} sigma", one, [100], smooth=sigma, small=True)
+    yield Row("2", "two-conv, SmoothGrad at 1 sigma", two, [100], smooth=1, options=SHORT)
+    yield Row("3", "1-layer by 2-layer", "mnist/softmax", [10, 100], student=one, small=True)
+    yield Row("3", "1-layer by 2-layer, values", "mnist/softmax", [10, 100], student=one, options=VALUES, small=True)
+    yield Row("3", "2-layer by 1-layer", one, [10, 100], student="mnist/softmax", small=True)
+    yield Row("3", "2-layer by 1-layer, values", one, [10, 100], student="mnist/softmax", options=VALUES, small=True)
+    yield Row("3", "2-layer by two-conv", one, [10, 100], student=two, options=SHORT)
+    yield Row("3", "two-conv by 2-layer", two, [10, 100], student=one, options=SHORT)
+    yield Row("4", "2-layer, Gaussian queries", one, [10, 20, 30, 100], options={"inputs": "gaussian"}, small=True)
+    yield Row("4", "2-layer, Gaussian queries, values", one, [100, 1000], options={"inputs": "gaussian", **VALUES})
+    yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={**SHORT, "inputs": "gaussian"})
+    yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options=SHORT)
+    yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
+    for name in ("vgg11", "resnet18"):
+        yield Row("2", f"CIFAR-10 {name} at 1/8 width, gradients", f"cifar10/{name}", [30, 100], options=SHORT)
+        yield Row("2", f"CIFAR-10 {name} at 1/8 width, values", f"cifar10/{name}", [30, 100, 1000], options=VALUES)
+    yield Row("-", "2-layer, captum saliency (absolute)", one, [100], explain="saliency", small=True)
+    yield Row("-", "2-layer, captum integrated gradients", one, [100], explain="integrated-gradients", small=True)
+    yield Row("-", "2-layer, predicted class only", one, [100], options={"classes": "predicted"}, small=True)
+    yield Row("-", "2-layer, values, active", one, [100, 300, 1000], options={**VALUES, "choose": "active"}, small=True)
+
+
+ROWS = {row.name: row for row in _rows()}
+
+
+def measure(row: Row, queries: int, seed: int) -> dict[str, Any]:
+    """One copy and how good it is."""
+    data = divulge.datasets.load(TARGETS[row.target].data)
+    _, other = parts(data)
+    model = target(row.target)
+    if TARGETS[row.target].architecture == "softmax":
+        model = model.double()
+    options = dict(row.options)
+    inputs = options.pop("inputs", other.X)
+    if options.get("unlabelled"):
+        options["unlabelled"] = other.X
+    before = torch.get_num_threads()
+    copy = by_training(_oracle(row, model, float(other.X.std()), seed), _student(row), inputs, queries=queries,
+                       seed=seed, **options)  # fmt: skip
+    said, got = labels(model, data.test.X), labels(copy.model, data.test.X)
+    right = data.test.y
+    return {
+        "row": row.name, "queries": queries, "seed": seed, "threads": before, "seconds": copy.seconds,
+        "accuracy": float((got == right).double().mean()), "agreement": float((got == said).double().mean()),
+        "target": float((said == right).double().mean()), "steps": copy.facts["steps"], "exact": copy.exact,
+        "weights_off": _weights_off(copy.model, model),
+        "solved": any("solved" in note for note in copy.notes),
+    }  # fmt: skip
+
+
+def _oracle(row: Row, model: nn.Module, spread: float, seed: int) -> Oracle:
+    oracle: Oracle = divulge.oracle(model, access="gradient", output=row.output)
+    if row.smooth:
+        oracle = Smoothed(oracle, row.smooth * spread, samples=SAMPLES, seed=seed)
+    return Explained(oracle, row.explain) if row.explain else oracle  # type: ignore[arg-type]
+
+
+def _student(row: Row) -> dict[str, Any]:
+    made = TARGETS[row.student or row.target]
+    return {"architecture": made.architecture, **made.options}
+
+
+def _weights_off(copy: nn.Module, model: nn.Module) -> float | None:
+    """For a linear target and copy: the largest difference of weights, less what softmax cannot see."""
+    layers = [[part for part in one.modules() if isinstance(part, nn.Linear)] for one in (copy, model)]
+    if [len(found) for found in layers] != [1, 1]:
+        return None
+    gap = layers[0][0].weight.detach().double() - layers[1][0].weight.detach().double()
+    return float(torch.minimum(gap.abs().max(), (gap - gap.mean(dim=0)).abs().max()))
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
 
 
 def run(out: Path, *, full: bool, seed: int) -> dict[str, Any]:
-    """Every panel's curve: results.json with every point, table.md, and a picture for each."""
-    chosen = experiments(full=full)
-    queries = (10, 30, 100, 300, 1000, 10_000) if full else (10, 30, 100)
-    targets: dict[tuple[str, str], Any] = {}
-    results: dict[str, Any] = {}
-    for panel in chosen:
-        data = divulge.datasets.load(panel.data)
-        own, other = _parts(data)
-        key = panel.data, panel.target
-        if key not in targets:
-            targets[key] = _target(panel.target, data, own, full=full, seed=seed)
-        curve = _curve(panel, targets[key], data, other, queries, full=full, seed=seed)
-        results[panel.name] = {**curve.as_dict(), "table": curve.table("accuracy"), "ratio at 90 %": _ratios(curve)}
-        curve.plot(out / f"{panel.name.replace(':', '').replace(',', '').replace(' ', '-')}.png", "accuracy")
-        (out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
-        (out / "table.md").write_text(_markdown(results))
-    return {"panels": list(results), "out": str(out)}
+    """Measure what points.jsonl does not hold yet; then results.json, table.md and a picture for each figure."""
+    seeds = range(seed, seed + (5 if full else 1))
+    wanted = [(row, q, s) for row in ROWS.values() if full or row.small for q in row.queries for s in seeds]
+    held = {(point["row"], point["queries"], point["seed"]) for point in read(out)}
+    missing = [job for job in wanted if (job[0].name, job[1], job[2]) not in held]
+    for number, (row, q, s) in enumerate(missing):
+        report("Milli 2019", number, len(missing), row=row.name, queries=q)
+        add(out, measure(row, q, s))
+    points = read(out)
+    (out / "results.json").write_text(json.dumps(points, indent=1) + "\n")
+    (out / "table.md").write_text(table(points))
+    for figure in ("2", "3", "4"):
+        _picture(out, figure, points)
+    return {"points": len(points), "ratio at 95 %": ratios(points), "out": str(out)}
 
 
-def _parts(data: Dataset) -> tuple[Rows, Rows]:
-    n = len(data.train.X)
-    aside = 10_000 if n >= 50_000 else n // 3
-    own, other = split(data.train, n - aside, aside, seed=0)
-    return own, other
+def read(out: Path) -> list[dict[str, Any]]:
+    """The points measured so far of rows that still exist."""
+    path = out / "points.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [point for line in lines if (point := json.loads(line))["row"] in ROWS]
 
 
-def _target(name: str, data: Dataset, rows: Rows, *, full: bool, seed: int) -> Any:
-    options = {} if full else SMALL_STUDENT.get(name, {})
-    spec = {"architecture": name, "shape": list(data.shape), "outputs": len(data.classes), **options}
-    recipe = Recipe(
-        architecture=spec,
-        loss="cross-entropy",
-        optimiser="adam",
-        learning_rate=3e-3,
-        epochs=20,
-        batch_size=64,
-        seed=seed,
-    )
-    return recipe.train(rows.X, rows.y)
+def add(out: Path, point: dict[str, Any]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "points.jsonl").open("a") as file:
+        file.write(json.dumps(point) + "\n")
 
 
-def _curve(
-    panel: Experiment, target: Any, data: Dataset, other: Rows, queries: tuple[int, ...], *, full: bool, seed: int
-) -> LearningCurve:
-    front: Callable[[Oracle], Oracle] = lambda oracle: oracle  # noqa: E731
-    if panel.smooth:
-        sigma = panel.smooth * float(other.X.std())
-        front = lambda oracle: Smoothed(oracle, sigma, samples=10, seed=seed)  # noqa: E731
-    student = {
-        "architecture": panel.student,
-        "shape": list(data.shape),
-        **({} if full else SMALL_STUDENT.get(panel.student, {})),
-    }
-    return learning_curve(
-        front(divulge.oracle(target, access="gradient")),
-        student,
-        "gaussian" if panel.inputs == "gaussian" else other.X,
-        test=(data.test.X, data.test.y),
-        queries=queries,
-        kinds=KINDS,
-        repeats=5 if full else 2,
-        seed=seed,
-        steps=None if full else 300,
-    )
-
-
-def _ratios(curve: LearningCurve) -> dict[str, float | None]:
-    return {kind: curve.ratio(0.9, more=kind, what="accuracy") for kind in KINDS[1:]}
-
-
-def _markdown(results: dict[str, Any]) -> str:
-    lines = ["| panel | kind | queries | accuracy | +/- |", "|---|---|---|---|---|"]
-    for name, result in results.items():
-        for row in result["table"]:
-            mean, band = 100 * row["mean"], 100 * row["band"]
-            lines.append(f"| {name} | {row['kind']} | {row['queries']:,} | {mean:.1f} | {band:.1f} |")
+def table(points: Sequence[dict[str, Any]]) -> str:
+    """Mean accuracy and agreement of every row and number of queries, in the order of the rows."""
+    lines = ["| figure | row | queries | accuracy (%) | agreement (%) | target (%) | seeds | seconds |",
+             "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for row in ROWS.values():
+        for q in sorted({point["queries"] for point in points if point["row"] == row.name}):
+            some = [point for point in points if (point["row"], point["queries"]) == (row.name, q)]
+            mean = {key: statistics.fmean(point[key] for point in some) for key in ("target", "seconds")}
+            shown = " | ".join(_spread([100 * point[key] for point in some]) for key in ("accuracy", "agreement"))
+            lines.append(
+                f"| {row.figure} | {row.name} | {q:,} | {shown} | {100 * mean['target']:.2f} | {len(some)} "
+                f"| {mean['seconds']:.0f} |"
+            )
     return "\n".join(lines) + "\n"
+
+
+def _spread(numbers: Sequence[float]) -> str:
+    least = f" (least {min(numbers):.2f})" if len(numbers) > 1 else ""
+    return f"{statistics.fmean(numbers):.2f}{least}"
+
+
+def curve(points: Sequence[dict[str, Any]], names: Sequence[str]) -> LearningCurve:
+    made = [Point(point["row"], point["queries"], point["seed"], point["agreement"], point["accuracy"],
+                  point["seconds"]) for point in points if point["row"] in names]  # fmt: skip
+    return LearningCurve(tuple(made), 10_000)
+
+
+def ratios(points: Sequence[dict[str, Any]], level: float = 0.95) -> dict[str, float | None]:
+    """How many times more values than gradients reach the level, for both networks and both ways to fit values."""
+    found = {}
+    for network in ("2-layer", "two-conv"):
+        for way in ("values", "values as printed"):
+            few, many = f"{network}, gradients", f"{network}, {way}"
+            found[many] = curve(points, [few, many]).ratio(level, fewer=few, more=many, what="accuracy")
+    return found
+
+
+def _picture(out: Path, figure: str, points: Sequence[dict[str, Any]]) -> None:
+    several = [
+        row.name
+        for row in ROWS.values()
+        if row.figure == figure and len({point["queries"] for point in points if point["row"] == row.name}) > 1
+    ]
+    if several:
+        curve(points, several).plot(out / f"figure-{figure}.png", "accuracy")

@@ -6,6 +6,7 @@ This is the page a user asks for (``divulge bound``, the audit's last finding). 
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -78,23 +79,47 @@ class Page:
 
     def plot(self, accepted: float | None = None) -> bytes:
         """A PNG of the page; ``accepted`` draws the chance you accept."""
-        from divulge.report.pictures import curve
-
-        lines = {
-            **self.log_gammas,
-            f"a blind guess ({chance(self.log_kappa)})": [self.log_kappa] * len(self.epsilons),
-        }
-        if accepted is not None:
-            lines[f"accepted ({accepted:.3g})"] = [math.log(accepted)] * len(self.epsilons)
+        figure, axes = epsilon_axes(self.delta)
         tiny = self.log_kappa < -600  # below what a float holds, so the exponents are drawn
-        shown = [
-            (name, self.epsilons, [log / math.log(10) if tiny else math.exp(log) for log in logs])
-            for name, logs in lines.items()
-        ]
-        return curve(
-            shown, x_label=f"epsilon at delta {self.delta:g}", log_x=True, log_y=not tiny,
-            y_label=("log10 of the " if tiny else "") + "chance of a reconstruction, at most",
-        )  # fmt: skip
+
+        def shown(log: float) -> float:
+            return log / math.log(10) if tiny else math.exp(log)
+
+        for name, logs in self.log_gammas.items():
+            axes.plot(self.epsilons, [shown(log) for log in logs], label=name)
+        axes.axhline(shown(self.log_kappa), color="grey", ls=":", label=f"blind guess ({chance(self.log_kappa)})")
+        if accepted is not None:
+            axes.axhline(shown(math.log(accepted)), color="black", ls="--", label=f"accepted ({accepted:.3g})")
+        if not tiny:
+            axes.set_yscale("log")
+        axes.set_ylabel(("log10 of the " if tiny else "") + "chance of a reconstruction, at most")
+        legend_above(axes)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()
+
+
+def epsilon_axes(delta: float) -> tuple[Any, Any]:
+    """A figure with one pair of axes, epsilon along the lower."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_xscale("log")
+    axes.set_xlabel(f"epsilon at delta {delta:.3g}")
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def legend_above(axes: Any, *others: Any) -> None:
+    """One legend for these axes and others on the same place, where it hides no line."""
+    handles, labels = axes.get_legend_handles_labels()
+    for other in others:
+        more = other.get_legend_handles_labels()
+        handles, labels = handles + more[0], labels + more[1]
+    axes.legend(handles, labels, frameon=False, fontsize=8, ncol=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def guarantees(

@@ -28,7 +28,7 @@ from divulge import datasets
 from divulge.informed import yardsticks
 from divulge.progress import report
 from divulge.protection import Kappa, Page, Schedule, accounting, estimate_kappa, guarantees, page
-from divulge.protection.page import TIGHT, chance
+from divulge.protection.page import TIGHT, ZCDP, chance, epsilon_axes, legend_above
 from divulge.protection.private_attack import PrivateAttack, learn
 from divulge.protection.private_training import train_many
 from divulge.report.pictures import picture_grid
@@ -190,7 +190,7 @@ def table(result: dict[str, Any]) -> str:
         for eta in etas:
             got = point["success"][eta]
             low, high = got["interval"]
-            corollary = got["bounds"].get("Corollary 4 (zCDP)", 1.0)
+            corollary = got["bounds"].get(ZCDP, 1.0)
             cells.append(f"{got['share']:.0%} ({low:.0%} to {high:.0%}) | {got['bounds'][TIGHT]:.3g} | {corollary:.3g}")
         lines.append(
             f"| {point['epsilon']} | {point['noise_multiplier']:.3g} | {point['mean_mse']:.4f} "
@@ -206,16 +206,8 @@ def _places(result: dict[str, Any]) -> list[float]:
 
 
 def _figure() -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.set_xscale("log")
+    figure, axes = epsilon_axes(DELTA)
     axes.set_xticks([1, 10, 100, 1e3, 1e4, 1e5], ["1", "10", "100", "1,000", "10,000", "no noise"])
-    axes.set_xlabel(f"epsilon at delta {DELTA:g}")
-    axes.grid(alpha=0.3)
     return figure, axes
 
 
@@ -230,7 +222,7 @@ def _draw_success(result: dict[str, Any], eta: float, bounds: Page, path: Path) 
     axes.errorbar(_places(result), shares, yerr=reach, fmt="ko", capsize=3, label="measured: the informed attack")
     axes.axhline(math.exp(bounds.log_kappa), color="grey", linestyle=":", label="blind guess, at most")
     axes.set_ylabel(f"chance of a mean squared error within {eta:g}")
-    axes.legend(frameon=False, fontsize=8, loc="center right")
+    legend_above(axes)
     figure.savefig(path, dpi=110)
 
 
@@ -246,6 +238,5 @@ def _draw_figure_9(result: dict[str, Any], path: Path) -> None:
     right.plot(places, [100 * point["test_accuracy"] for point in result["points"]], "s-", color="C3", label="accuracy")
     right.set_ylabel("test accuracy (%)")
     right.set_ylim(0, 100)
-    lines = [*axes.get_lines(), *right.get_lines()]
-    axes.legend(lines, [line.get_label() for line in lines], frameon=False, fontsize=8, loc="center left")
+    legend_above(axes, right)
     figure.savefig(path, dpi=110)

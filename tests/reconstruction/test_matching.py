@@ -139,3 +139,11 @@ def test_square_pictures_are_recognised() -> None:
     assert matching.picture_shape(784) == (1, 28, 28)
     assert matching.picture_shape(3072) == (3, 32, 32)
     assert matching.picture_shape(30) is None
+
+
+def test_as_many_inputs_as_can_be_are_paired_above_the_threshold() -> None:
+    X, _, _ = odd_digits(2, seed=11)
+    both = X[0] + X[1]  # alike to both; the other sample is the very first input
+    table = matching.correlation(torch.stack([X[0], both]), X)
+    told = match(torch.stack([X[0], both]), X, threshold=float(table[1].min()) - 0.01)
+    assert told.found() == 2

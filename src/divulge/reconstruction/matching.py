@@ -79,7 +79,8 @@ class Match:
     """Reconstructions beside the training set they are judged by.
 
     ``correlation`` and ``ssim`` give, for each training input, its best reconstruction's score; ``pairs`` is the best
-    one-to-one assignment [k, 2] of reconstructions to training inputs, so that no reconstruction counts twice.
+    one-to-one assignment [k, 2] of reconstructions to training inputs (as many above the threshold as can be), so that
+    no reconstruction counts twice.
     """
 
     pairs: Tensor
@@ -194,7 +195,8 @@ def match(
     scores, rebuilt, table = _score(pictures, truth, view)
     control = None if others is None else _score(pictures, others, view)[0]
     limit, rate = _threshold(threshold, control)
-    chosen, target = (torch.as_tensor(index) for index in linear_sum_assignment(-table.numpy()))
+    worth = table + 3 * (table > limit)  # as many pairs above the threshold as can be, then as good ones
+    chosen, target = (torch.as_tensor(index) for index in linear_sum_assignment(-worth.numpy()))
     pair_scores = table[chosen, target]
     good = pair_scores > limit
     errors = (pictures[chosen] - truth[target])[good if bool(good.any()) else slice(None)] / spread

@@ -52,6 +52,8 @@ FULL = (
     Case("cifar10", 500, 2), Case("cifar10", 500, 2, (100, 100)), Case("cifar10", 500, 2, (1000, 500, 100)),
     Case("cifar10", 500, 2, (1000, 500, 100, 50)), Case("cifar10", 500, 2, bias="all"),
 )  # fmt: skip
+RACE, COPIED = Case("cifar10", 10, 1), Case("mnist", 50, 1)
+TRAINING = {False: Case("mnist", 10, 1), True: Case("mnist", 500, 1)}
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,9 @@ def run(out: Path, *, full: bool, seed: int) -> dict[str, Any]:
             report("haim", len(result["cases"]), len(cases) * targets, case=case.name)
             result["cases"].append(attacked(case, number, out))
             keep(result, out)
-    result["race"] = race(seed, times=60.0 if full else 20.0)
-    result["training"] = trainings(seed, n=500 if full else 10)
-    result["copies"] = [copied(number) for number in range(seed, seed + targets)]
+    result["race"] = race(RACE, seed, times=60.0 if full else 20.0)
+    result["training"] = trainings(TRAINING[full], seed)
+    result["copies"] = [copied(COPIED, number) for number in range(seed, seed + targets)]
     keep(result, out)
     return result
 
@@ -150,24 +152,29 @@ def scored(found: Reconstruction, there: Target) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def race(seed: int, *, times: float) -> dict[str, Any]:
-    """Ours, quickly, on ten CIFAR-10 pictures; then the printed recipe for ``times`` as long."""
-    there = target(Case("cifar10", 10, 1), seed)
+def race(case: Case, seed: int, *, times: float) -> dict[str, Any]:
+    """Ours, quickly; then the printed recipe on the same target for ``times`` as long."""
+    there = target(case, seed)
     ours = reconstruction.from_weights(there.model, seed=seed, restarts=2)
     theirs = reconstruction.from_weights(
-        there.model, method="paper", n=10, seed=seed, settings=PRINTED["cifar10"], seconds=times * ours.seconds
+        there.model, method="paper", n=case.n, seed=seed, settings=PRINTED[case.data], seconds=times * ours.seconds
     )
-    return {"times": times, "ours": scored(ours, there), "printed": scored(theirs, there), "notes": theirs.notes}
+    return {
+        "case": case.name,
+        "times": times,
+        "ours": scored(ours, there),
+        "printed": scored(theirs, there),
+        "notes": theirs.notes,
+    }
 
 
 # -- training, and copies ---------------------------------------------------------------------------------------------
 
 
-def trainings(seed: int, *, n: int, times: int = 100) -> dict[str, Any]:
-    """Epochs to a loss below 1e-6 on n MNIST digits; plain gradient descent is given ``times`` as many."""
-    case = Case("mnist", n, 1)
+def trainings(case: Case, seed: int, *, times: int = 100) -> dict[str, Any]:
+    """Epochs to a loss below 1e-6; plain gradient descent is given ``times`` as many."""
     there = target(case, seed)
-    model = margin.network([784, *case.hidden, 1], seed=seed, dtype=torch.float32)
+    model = margin.network([there.X.shape[1], *case.hidden, 1], seed=seed, dtype=torch.float32)
     X, signs = there.X.float(), (2 * there.y - 1).float()
     parameters = list(model.parameters())
     epochs, began = times * there.epochs, time.perf_counter()
@@ -181,20 +188,20 @@ def trainings(seed: int, *, n: int, times: int = 100) -> dict[str, Any]:
         if epoch % 100 == 0:
             report("plain gradient descent", epoch, epochs, loss=f"{float(loss):.1e}")
     return {
-        "n": n, "epochs": there.epochs, "seconds": there.seconds, "plain_epochs": epoch + 1,
+        "case": case.name, "epochs": there.epochs, "seconds": there.seconds, "plain_epochs": epoch + 1,
         "plain_loss": float(loss), "plain_seconds": time.perf_counter() - began,
     }  # fmt: skip
 
 
-def copied(seed: int) -> dict[str, Any]:
+def copied(case: Case, seed: int) -> dict[str, Any]:
     """What a copy with its units in another order and at other scales gives, once re-balanced."""
-    there = target(Case("mnist", 50, 1), seed)
+    there = target(case, seed)
     disguise = disguised(read(there.model), seed).module().float()
-    row: dict[str, Any] = {"seed": seed}
+    row: dict[str, Any] = {"case": case.name, "seed": seed}
     for name, model in (
         ("original", there.model), ("copy", disguise), ("rebalanced", balance.rebalance(disguise).float()),
     ):  # fmt: skip
-        found = reconstruction.from_weights(model, seed=seed, mean=there.mean, n=50)
+        found = reconstruction.from_weights(model, seed=seed, mean=there.mean, n=case.n)
         row[name] = {"residual": margin.diagnose(model, there.X, there.y).layers[0], **scored(found, there)}
     return row
 
@@ -224,16 +231,16 @@ def tables(result: dict[str, Any]) -> str:
         for who, name in (("blind", "blind"), ("mean_known", "mean known"), ("broken", "broken weights")):
             lines.append(_line(row["case"], row["seed"], name, row[who]))
     if "race" in result:
-        times = result["race"]["times"]
-        lines.append(_line("cifar10, n = 10", result["seed"], "quick", result["race"]["ours"]))
-        lines.append(_line("cifar10, n = 10", result["seed"], f"printed, {times:.0f}x time", result["race"]["printed"]))
+        r = result["race"]
+        lines.append(_line(r["case"], result["seed"], "blind, two restarts", r["ours"]))
+        lines.append(_line(r["case"], result["seed"], f"printed, {r['times']:.0f} times as long", r["printed"]))
     for row in result.get("copies", []):
-        lines += [_line("mnist, n = 50", row["seed"], who, row[who]) for who in ("original", "copy", "rebalanced")]
+        lines += [_line(row["case"], row["seed"], who, row[who]) for who in ("original", "copy", "rebalanced")]
     if "training" in result:
         t = result["training"]
         lines += ["", (
-            f"MNIST, {t['n']} digits, loss below 1e-6: {t['epochs']:,} epochs ({t['seconds']:.1f} s); plain gradient "
-            f"descent is at {t['plain_loss']:.1e} after {t['plain_epochs']:,} ({t['plain_seconds']:.0f} s)."
+            f"Training, {t['case']}, to a loss below 1e-6: {t['epochs']:,} epochs ({t['seconds']:.1f} s); plain "
+            f"gradient descent is at {t['plain_loss']:.1e} after {t['plain_epochs']:,} ({t['plain_seconds']:.0f} s)."
         )]  # fmt: skip
     if "circle" in result:
         lines += ["", haim_circle.table(result["circle"])]

@@ -33,6 +33,7 @@ from divulge.training import Recipe
 _WITNESSES = 6  # copies of known rows of each class that help to tell the label
 _CLOSE = 0.1  # labels whose likeness differs by less are both tried,
 _TRIAL = 24  # with a search of so many training runs
+_INNER, _INNER_KINKED = 10, 5  # conjugate gradient steps a round: fewer where the map is rough
 _FOUND = 0.05  # a search that leaves more than this share unexplained has not found the row
 _CEILING = (
     "{:.0%} of what the unknown row did to the weights is left unexplained: more runs may help; an unknown shuffling "
@@ -119,12 +120,14 @@ class _Search:
     prior: gauss_newton.Prior | None
 
     def __call__(
-        self, target: Tensor, z: Tensor, places: Tensor, runs: float, inner: int = 10
+        self, target: Tensor, z: Tensor, places: Tensor, runs: float, inner: int | None = None
     ) -> gauss_newton.Inversion:
         """Invert training from ``z`` under the labels at ``places``."""
         encoded = self.guesses.encoded[places]
         prior = None if self.prior is None else replace(self.prior, mean=self.guesses.means[places])
         floor = 4 * torch.finfo(self.training.dtype).eps
+        kinked = isinstance(self.training, ByHand) and self.training.recipe.activation == "relu"
+        inner = inner or (_INNER_KINKED if kinked else _INNER)
 
         def train(rows: Tensor, which: Tensor) -> gauss_newton.Trained:
             return self.view.through(self.training.run(rows, encoded[which]))

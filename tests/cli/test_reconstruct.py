@@ -72,6 +72,15 @@ def test_scores_by_the_data_that_was_recorded_beside_the_model(tmp_path: Path) -
     assert (tmp_path / "out" / "pairs.png").is_file()
 
 
+def test_the_printed_method_may_search_first_and_goes_on_with_its_trials(target: Path, tmp_path: Path) -> None:
+    for trials in (4, 5):
+        told = json.loads(run(target / "model", "--method", "paper", "--n", 6, "--search", trials, "--time", "1s",
+                              "--out", tmp_path, "--json"))  # fmt: skip
+        assert told["method"] == "paper"
+        assert told["found"] == 12
+    assert (tmp_path / "search.db").is_file()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
@@ -84,6 +93,8 @@ def test_scores_by_the_data_that_was_recorded_beside_the_model(tmp_path: Path) -
         (["{}/model", "--know-mean"], 2, "needs the training data"),
         (["{}/model", "--mean", "{}/mean.npy", "--know-mean"], 2, "not both"),
         (["{}/model", "--method", "paper"], 2, "give n or samples"),
+        (["{}/model", "--search", "3"], 2, "--search is for --method paper"),
+        (["{}/model", "--method", "kinks"], 2, "takes 64 inputs"),
     ],
 )
 def test_bad_input_gets_one_sentence(

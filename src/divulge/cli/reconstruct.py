@@ -13,7 +13,7 @@ from divulge.errors import InvalidInput
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from divulge.reconstruction import Match, Reconstruction
+    from divulge.reconstruction import Match, PaperSettings, Reconstruction
     from divulge.reconstruction.kkt import Method
 
 
@@ -39,6 +39,10 @@ def command(
     method: Annotated[
         str, typer.Option(help="row-space (ours), paper (Haim et al. 2022 as printed) or kinks (two inputs).")
     ] = "row-space",
+    search: Annotated[
+        int | None,
+        typer.Option(metavar="TRIALS", help="Search for the paper's hyper-parameters first (--method paper)."),
+    ] = None,
     restarts: Annotated[int, typer.Option(help="Restarts run together.")] = 4,
     time: Annotated[str | None, typer.Option(help="How long to go on with restarts, such as 90s or 5m.")] = None,
     control: Annotated[bool, typer.Option(help="Also attack broken weights, to show what is found in nothing.")] = True,
@@ -64,6 +68,7 @@ def command(
         }  # fmt: skip
         found = reconstruction.from_weights(
             module, method=cast("Method", method), restarts=restarts,
+            settings=_searched(module, method, search, n, seed, out),
             seconds=None if time is None else seconds_of(time),
             checkpoint=out / "batches" if method == "row-space" else None, **options,
         )  # fmt: skip
@@ -101,6 +106,26 @@ def _truth(model: str, data: str | None, data_dir: Path | None, column: str | No
         "train": train.X, "unseen": test.X if len(test.X) else None,
         "mean": dataset.train.X.mean(dim=0) if choice.centred else None, "shape": _pictures(dataset.shape),
     }  # fmt: skip
+
+
+def _searched(
+    module: nn.Module, method: str, trials: int | None, n: int | None, seed: int, out: Path
+) -> PaperSettings | None:
+    """The best settings of a search by short runs, kept in the results' folder so that it may go on another time."""
+    if trials is None:
+        return None
+    if method != "paper" or n is None:
+        raise InvalidInput("--search is for --method paper, and needs --n, the number of training inputs.")
+    from dataclasses import replace
+
+    from divulge import reconstruction
+
+    out.mkdir(parents=True, exist_ok=True)
+    usual = reconstruction.PaperSettings()
+    best = reconstruction.search(
+        module, n=n, trials=trials, settings=replace(usual, iterations=500), storage=out / "search.db", seed=seed
+    )
+    return replace(best.settings, iterations=usual.iterations)
 
 
 def _pictures(shape: tuple[int, ...]) -> tuple[int, ...] | None:

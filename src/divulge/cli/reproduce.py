@@ -16,6 +16,7 @@ EXPERIMENTS = {
     "span": "Jayaram et al. 2020: figures 1, 2 and 3",
     "balle": "Balle et al. 2022: tables II and III, figures 5 and 7, appendices B, C, K and L",
     "balle_dp": "Balle et al. 2022: figures 9 and 10, private training beside the bounds",
+    "haim": "Haim et al. 2022: figures 2 to 5 on smaller sets",
     "chain": "from a prediction endpoint to training pictures",
 }
 

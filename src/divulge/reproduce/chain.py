@@ -143,7 +143,8 @@ def table(result: dict[str, Any]) -> str:
     """The rows as Markdown."""
     lines = [
         "| trained on | set | value queries | requests | copy's worst error / spread | from the copy | samples "
-        "| from the weights | mean unknown | unseen above 0.9 (twins) | seconds (train, extract, rebuild) | of processor |",
+        "| from the weights | mean unknown | unseen above 0.9 (twins) | seconds (train, extract, rebuild) "
+        "| of processor |",
         "|" + "---|" * 12,
     ]
     lines += [

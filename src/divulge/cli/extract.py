@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from divulge.oracles import Oracle
 
 METHODS = {
-    "gradient": ("default", "deep", "paper", "softmax", "training"),
-    "value": ("default", "paper", "worst-case", "training"),
+    "gradient": ("default", "deep", "paper", "softmax", "training", "training-paper"),
+    "value": ("default", "paper", "worst-case", "training", "training-paper"),
     "label": (),
 }
 NOT_EXACT = 3
@@ -32,7 +32,7 @@ def command(
         str,
         typer.Option(
             help="default, deep (two hidden layers), paper or softmax with gradients; default, paper or worst-case "
-            "with values; training with either."
+            "with values; training or training-paper with either."
         ),
     ] = "default",
     precision: Annotated[str, typer.Option(help="native, or double to ask a float64 copy of the model.")] = "native",
@@ -40,7 +40,9 @@ def command(
         str | None, typer.Option(help="What the model shows: logits or probabilities; or an ONNX output's name.")
     ] = None,
     input_shape: InputShape = None,
-    checks: Annotated[int | None, typer.Option(help="Fresh rows to verify the copy on, with gradients.")] = None,
+    checks: Annotated[
+        int | None, typer.Option(help="Fresh rows to verify the copy on; training: test rows whose labels are asked.")
+    ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write the copy as model.onnx too.")] = False,
     journal: Journal = None,
     token_env: TokenEnv = None,
@@ -52,6 +54,16 @@ def command(
     queries: Annotated[str, typer.Option(metavar="10,100", help="training: one copy for each number.")] = "100",
     data: Annotated[str, typer.Option(help="training: data set or path to query with, or gaussian.")] = "gaussian",
     choose: Annotated[str, typer.Option(help="training: which inputs to ask: random, k-means or active.")] = "random",
+    ensemble: Annotated[int, typer.Option(help="training: students whose logits are averaged.")] = 1,
+    unlabelled: Annotated[
+        str | None, typer.Option(metavar="DATA", help="training: data set or path to learn from again, unlabelled.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="training: steps of each fit; as the queries need by default.")
+    ] = None,
+    guard: Annotated[
+        str, typer.Option(help="training: what stands before the model, such as smoothgrad:0.3 or saliency.")
+    ] = "",
     seed: Seed = 0,
     out: Out = None,
     json: Json = False,
@@ -64,11 +76,13 @@ def command(
             target, access=access, budget=budget, precision=precision, output=output, input_shape=input_shape,
             trust_pickle=trust_pickle, journal=journal, token_env=token_env, rate_limit=rate_limit,
         )  # fmt: skip
-        if method == "training":
-            from divulge.cli.learning import learn
+        if method.startswith("training"):
+            from divulge.cli.learning import Asked, learn
 
-            learn(oracle, student=student, queries=queries, data=data, choose=choose, access=access, seed=seed, out=out,
-                  json=json, quiet=quiet)  # fmt: skip
+            asked = Asked(
+                student, queries, data, unlabelled, choose, ensemble, steps, guard, access, method, checks or 0, seed
+            )
+            learn(oracle, asked, out=out, json=json, quiet=quiet)
             return
         options = {"seed": seed, **({"width": width} if width is not None else {})}
         try:

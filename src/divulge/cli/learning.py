@@ -1,7 +1,8 @@
-"""The part of ``divulge extract`` that learns a copy: ``--method training``."""
+"""The part of ``divulge extract`` that learns a copy: ``--method training``, or ``training-paper`` as printed."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,40 +15,63 @@ if TYPE_CHECKING:
     from divulge.oracles import Oracle
 
 
-def learn(
-    oracle: Oracle,
-    *,
-    student: str | None,
-    queries: str,
-    data: str,
-    choose: str,
-    access: str,
-    seed: int,
-    out: Path | None,
-    json: bool,
-    quiet: bool,
-) -> None:
-    """One copy for each number of queries, the last of them kept; shows how well each agrees with the target."""
-    import divulge
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asked for."""
 
-    if student is None:
+    student: str | None
+    queries: str
+    data: str
+    unlabelled: str | None
+    choose: str
+    ensemble: int
+    steps: int | None
+    guard: str
+    access: str
+    method: str
+    checks: int
+    seed: int
+
+    def options(self) -> dict[str, Any]:
+        """Those that ``by_training`` takes as they are."""
+        from divulge import datasets
+
+        again = None if self.unlabelled is None else datasets.load(self.unlabelled).train.X
+        return {
+            "match": "values" if self.access == "value" else "both",
+            "method": "paper" if self.method == "training-paper" else "default",
+            "choose": self.choose, "ensemble": self.ensemble, "unlabelled": again, "steps": self.steps,
+            "seed": self.seed,
+        }  # fmt: skip
+
+
+def learn(oracle: Oracle, asked: Asked, *, out: Path | None, json: bool, quiet: bool) -> None:
+    """One copy for each number of queries, the last of them kept; shows how well each agrees with the target.
+
+    Fewer queries are the first of more, so that with a journal each row is sent once, in this run and in the next.
+    """
+    import divulge
+    from divulge.oracles import guards
+
+    if asked.student is None:
         raise InvalidInput("--method training needs --student: softmax, one-hidden, two-conv, vgg11 or resnet18.")
-    counts = _counts(queries)
-    loaded = None if data == "gaussian" else divulge.datasets.load(data)
-    inputs: Any = "gaussian" if loaded is None else loaded.train.X
-    match: Any = "values" if access == "value" else "both"
+    counts = _counts(asked.queries)
+    data = None if asked.data == "gaussian" else divulge.datasets.load(asked.data)
+    inputs: Any = "gaussian" if data is None else data.train.X
+    options = asked.options()
+    front = guards.guard(asked.guard, seed=asked.seed)(oracle) if asked.guard else oracle
+    judge = _Judge(oracle, data, asked.checks)
     points: list[dict[str, Any]] = []
     for count in counts:
         stopped: DivulgeError | None = None
         try:
-            copy = divulge.extraction.by_training(
-                oracle, student, inputs, queries=count, match=match, choose=choose, seed=seed  # type: ignore[arg-type]
-            )  # fmt: skip
+            copy = divulge.extraction.by_training(front, asked.student, inputs, queries=count, **options)
         except DivulgeError as error:
             if not isinstance(error.partial, divulge.extraction.Extraction):
                 raise
             copy, stopped = error.partial, error
-        points.append({"queries": copy.queries, **_judged(copy, loaded, oracle.threshold), **copy.as_dict()["facts"]})  # type: ignore[dict-item]
+        facts: Any = copy.as_dict()["facts"]
+        points.append({"queries": copy.queries, "seconds": copy.seconds, **judge(copy), **facts})
         if stopped is not None or count == counts[-1]:
             _deliver(copy, points, out, json=json, quiet=quiet)
         if stopped is not None:
@@ -64,20 +88,31 @@ def _counts(text: str) -> list[int]:
     return sorted(set(counts))
 
 
-def _judged(copy: Extraction, data: Dataset | None, threshold: float) -> dict[str, float]:
-    """How many of the data set's own test labels the copy gets right; it is judged by them and never learned from."""
-    if data is None or not data.classes:
-        return {}
-    import torch
+class _Judge:
+    """How good a copy is on the data set's test part, from which nothing is learned: how many of its labels it gets
+    right, and how often it says what the target says of ``checks`` rows, whose labels are asked once."""
 
-    from divulge.extraction.students import logits_of
-    from divulge.oracles.base import decide
+    def __init__(self, oracle: Oracle, data: Dataset | None, checks: int) -> None:
+        self.threshold = oracle.threshold
+        self.test = None if data is None else data.test
+        self.labelled = data is not None and len(data.classes) == max(2, oracle.output_dim)
+        self.said = oracle.label(self.test.X[:checks]).cpu() if self.test is not None and checks else None
 
-    X, y = data.test
-    X = X.to(next(copy.model.parameters()).dtype)
-    with torch.no_grad():
-        got = torch.cat([decide(logits_of(copy.model)(part), threshold) for part in torch.split(X, 500)])
-    return {"accuracy": float((got == y).double().mean())}
+    def __call__(self, copy: Extraction) -> dict[str, float]:
+        import torch
+
+        from divulge.extraction.students import logits_of
+        from divulge.oracles.base import decide
+
+        if self.test is None or (not self.labelled and self.said is None):
+            return {}
+        X = self.test.X.to(next(copy.model.parameters()).dtype)
+        with torch.no_grad():
+            got = torch.cat([decide(logits_of(copy.model)(part), self.threshold) for part in torch.split(X, 500)])
+        judged = {"accuracy": float((got == self.test.y).double().mean())} if self.labelled else {}
+        if self.said is not None:
+            judged["agreement"] = float((got[: len(self.said)] == self.said).double().mean())
+        return judged
 
 
 def _deliver(copy: Extraction, points: list[dict[str, Any]], out: Path | None, *, json: bool, quiet: bool) -> None:
@@ -87,13 +122,27 @@ def _deliver(copy: Extraction, points: list[dict[str, Any]], out: Path | None, *
     if out is not None:
         copy.save(out)
         (out / "extraction.json").write_text(dumps(result, indent=2, default=str) + "\n")
+        _picture(points, out / "curve.png")
         result["out"] = str(out)
     show(result, json_wanted=json, quiet=quiet, text="\n".join([*map(_line, points), *_rest(copy, out)]))
+
+
+def _picture(points: list[dict[str, Any]], path: Path) -> None:
+    """The curve over the numbers of queries, if there are several and the copies were judged."""
+    from divulge.extraction.curves import LearningCurve, Point
+
+    judged = [what for what in ("accuracy", "agreement") if what in points[0]]
+    if len(points) > 1 and judged:
+        kind = "values" if points[0]["match"] == "values" else "gradients"
+        made = [Point(kind, point["queries"], 0, point.get("agreement", 0.0), point.get("accuracy"), point["seconds"])
+                for point in points]  # fmt: skip
+        LearningCurve(tuple(made), 0).plot(path, judged[0])
 
 
 def _line(point: dict[str, Any]) -> str:
     held = point.get("agreement_on_held_out_queries")
     said = [f"{100 * point['accuracy']:.1f} % of the test labels right"] if "accuracy" in point else []
+    said += [f"{100 * point['agreement']:.1f} % agreement on test rows"] if "agreement" in point else []
     said += (
         [f"{100 * held:.1f} % agreement on {point['held_out_queries']} held-out queries"] if held is not None else []
     )

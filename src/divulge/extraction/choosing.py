@@ -3,6 +3,7 @@ disagree. Milli 2019 draw them at random from the data, or from N(0, I); choosin
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Literal
@@ -15,15 +16,14 @@ from divulge.errors import InvalidInput
 Choice = Literal["random", "k-means", "active"]
 POOL_ROWS = 10_000
 """Rows of a pool that k-means looks at."""
+DRAWN_TOGETHER = 16
+"""Numbers that torch draws in one go; rows of whole goes do not depend on how many follow."""
 
 
 def gaussian(count: int, width: int, generator: torch.Generator) -> Tensor:
-    """Inputs of someone who does not know what the data look like: N(0, I)."""
-    return torch.randn(count, width, generator=generator, dtype=torch.float64)
-
-
-def at_random(pool: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    return pool[torch.randperm(len(pool), generator=generator)[:count]]
+    """Inputs of someone who does not know what the data look like: N(0, I). More of them begin with the same ones."""
+    whole = math.ceil(width / DRAWN_TOGETHER) * DRAWN_TOGETHER
+    return torch.randn(count, whole, generator=generator, dtype=torch.float64)[:, :width]
 
 
 def k_means(pool: Tensor, count: int, *, seed: int) -> Tensor:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from divulge.extraction.answers import Answers, Classes, Outputs
 from divulge.extraction.matching_loss import MatchingLoss, Printed, normalised
 from divulge.extraction.students import (
-    Ensemble,
     Student,
     distillation,
     fit,
@@ -21,7 +20,9 @@ from divulge.extraction.students import (
     set_level,
     soft_labels,
 )
+from divulge.models.ensemble import Ensemble
 from divulge.oracles.base import Oracle
+from divulge.oracles.torch_model import input_shape_of
 
 Match = Literal["values", "gradients", "both"]
 Method = Literal["default", "paper"]
@@ -136,7 +137,7 @@ class Fitter:
 
 def together(students: Sequence[nn.Module]) -> nn.Module:
     """The one student, or all of them as an ensemble."""
-    return students[0] if len(students) == 1 else Ensemble(students)
+    return students[0] if len(students) == 1 else Ensemble(students, input_shape_of(students[0]))
 
 
 def _stage(name: str, number: int, count: int) -> str:

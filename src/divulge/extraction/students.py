@@ -20,20 +20,10 @@ from divulge.oracles.torch_model import input_shape_of
 from divulge.progress import report
 
 Student = str | Mapping[str, Any] | nn.Module
+PAPERS_NAMES = {"1-layer": "softmax", "2-layer": "one-hidden", "vgg-11": "vgg11", "resnet-18": "resnet18"}
+"""Students as Milli 2019 call them."""
 LOOKS = 20
 """How often during a fit the held-out queries are looked at."""
-
-
-class Ensemble(nn.Module):
-    """Several students that answer with the mean of their logits."""
-
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members)
-        self.input_shape = input_shape_of(members[0])
-
-    def forward(self, X: Tensor) -> Tensor:
-        return torch.stack([member(X) for member in self.members]).mean(dim=0)
 
 
 def make_student(
@@ -52,6 +42,7 @@ def make_student(
         shape = tuple(input_shape or picture_shape(oracle))
         given = {} if isinstance(student, str) else dict(student)
         name = student if isinstance(student, str) else given.pop("architecture", None)
+        name = PAPERS_NAMES.get(name, name) if isinstance(name, str) else name
         if name in models.names():
             given = {"shape": shape, "outputs": oracle.output_dim, **given}
         made = models.build({"architecture": name, **given}, seed=seed)

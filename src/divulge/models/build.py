@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from divulge.errors import InvalidInput, UnsupportedModel
+from divulge.models.ensemble import Ensemble
 from divulge.models.mlp import MLP, empty_relu_network
 from divulge.models.pictures import balle_cnn, resnet18, two_conv, vgg11
 
@@ -46,6 +47,12 @@ def _balle_cnn_large(*, shape: Sequence[int] = (3, 32, 32), outputs: int = 10) -
     return balle_cnn(shape=shape, outputs=outputs, dense=20)
 
 
+def _ensemble(*, members: Sequence[Mapping[str, Any]], shape: Sequence[int]) -> Ensemble:
+    """Copies learned together, which answer with the mean of their logits."""
+    made = [{**member} for member in members]
+    return Ensemble([skeleton(member.pop("architecture", None), member) for member in made], shape)
+
+
 NAMED: dict[str, Callable[..., nn.Module]] = {
     "softmax": _softmax,
     "one-hidden": _one_hidden,
@@ -57,7 +64,9 @@ NAMED: dict[str, Callable[..., nn.Module]] = {
     "balle-cnn": balle_cnn,
     "balle-cnn-large": _balle_cnn_large,
 }
-BUILDERS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "relu-network": empty_relu_network, **NAMED}
+BUILDERS: dict[str, Callable[..., nn.Module]] = {
+    "mlp": MLP, "relu-network": empty_relu_network, "ensemble": _ensemble, **NAMED,
+}  # fmt: skip
 
 
 def names() -> dict[str, str]:

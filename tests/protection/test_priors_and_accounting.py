@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -94,6 +95,8 @@ def test_nonsense_gets_one_clear_sentence() -> None:
         (lambda: priors.log_kappa_uniform(0, 0.5), "dimension"),
         (lambda: priors.log_kappa_gaussian(3, -1.0), "positive"),
         (lambda: priors.estimate_kappa(torch.zeros(3, 2), 0.1), "too few"),
+        (lambda: priors.estimate_kappa([["a"]] * 30, 0.1), "rows of numbers"),
+        (lambda: priors.log_kappa_gaussian(3, 100.0), "kappa is 1"),
         (lambda: priors.estimate_kappa(torch.full((30, 2), math.nan), 0.1), "NaN"),
         (lambda: priors.estimate_kappa(torch.zeros(30, 2), 0.1, confidence=1.0), "confidence"),
         (lambda: priors.estimate_kappa(torch.zeros(30, 2), 0.0), "eta"),
@@ -101,6 +104,10 @@ def test_nonsense_gets_one_clear_sentence() -> None:
         (lambda: accounting.privacy_spent(noise_multiplier=1, steps=1, delta=0), "delta"),
         (lambda: accounting.privacy_spent(noise_multiplier=0, steps=1, delta=0.1), "noise multiplier"),
         (lambda: accounting.privacy_spent(noise_multiplier=1, steps=0, delta=0.1), "step"),
+        (
+            lambda: accounting.epsilon_spent(noise_multiplier=1, steps=5, delta=1e-300, sampling_rate=0.5),
+            "larger delta",
+        ),
         (lambda: accounting.noise_for(math.inf, delta=1e-5, steps=1), "finite"),
         (lambda: accounting.noise_for(1.0, delta=1e-5, steps=1, sampling_rate=2), "sampling rate"),
         (lambda: accounting.noise_for(1.0, delta=1e-5, steps=1, accountant="own"), "accountant is"),
@@ -108,3 +115,13 @@ def test_nonsense_gets_one_clear_sentence() -> None:
     ]:
         with pytest.raises(InvalidInput, match=sentence):
             call()
+
+
+def test_next_to_no_noise_is_accounted_for_in_seconds_and_on_the_safe_side() -> None:
+    fine = accounting.epsilon_spent(noise_multiplier=0.3, steps=200, delta=1e-5, sampling_rate=0.1)
+    limit = accounting.epsilon_spent(noise_multiplier=0.3, steps=200, delta=1e-5)
+    assert 0 < fine < limit
+    started = time.process_time()
+    spent = accounting.privacy_spent(noise_multiplier=1e-3, steps=10, delta=1e-5, sampling_rate=0.5)
+    assert time.process_time() - started < 10
+    assert 0.5 * 10 / (2 * 1e-3**2) < spent.epsilon_pld < 10 / (2 * 1e-3**2) * 1.05

@@ -39,12 +39,7 @@ class PrivacySpent:
 
 def privacy_spent(*, noise_multiplier: float, steps: int, delta: float, sampling_rate: float = 1.0) -> PrivacySpent:
     """epsilon at ``delta`` after ``steps`` noisy steps (Poisson sampling where ``sampling_rate`` is below 1)."""
-    rdp, pld = (
-        epsilon_spent(
-            noise_multiplier=noise_multiplier, steps=steps, delta=delta, sampling_rate=sampling_rate, accountant=name
-        )
-        for name in get_args(Accountant)
-    )
+    rdp, pld = (_epsilon(name, noise_multiplier, steps, delta, sampling_rate) for name in get_args(Accountant))
     return PrivacySpent(rdp, pld, delta, noise_multiplier, sampling_rate, steps)
 
 
@@ -52,14 +47,34 @@ def epsilon_spent(
     *, noise_multiplier: float, steps: int, delta: float, sampling_rate: float = 1.0, accountant: Accountant = "pld"
 ) -> float:
     """The same by one accountant."""
+    epsilon = _epsilon(accountant, noise_multiplier, steps, delta, sampling_rate)
+    if math.isinf(epsilon):
+        raise InvalidInput(
+            f"The {accountant.upper()} accountant cannot represent a delta of {delta:g} for noise multiplier "
+            f"{noise_multiplier:g} and {steps} steps: its epsilon is infinite; ask for a larger delta."
+        )
+    return epsilon
+
+
+def _epsilon(accountant: Accountant, noise_multiplier: float, steps: int, delta: float, sampling_rate: float) -> float:
     _check(steps=steps, delta=delta, sampling_rate=sampling_rate, noise_multiplier=noise_multiplier)
     library = _library()
     with _without_warnings():
         if accountant == "pld" and sampling_rate == 1.0:
             return float(library.get_epsilon_gaussian(noise_multiplier / math.sqrt(steps), delta))
-        ledger = _accountant(library, accountant)()
+        interval = loss_interval(noise_multiplier, steps, points=200_000)
+        ledger = _accountant(library, accountant, interval)()
         ledger.compose(_event(library, noise_multiplier, steps, sampling_rate))
         return float(ledger.get_epsilon(delta))
+
+
+def loss_interval(noise_multiplier: float, steps: int, *, points: int, largest: float = math.inf) -> float:
+    """The grid of a privacy-loss distribution: fine where losses are small, and never so many points that the
+    accountant does not come back. It rounds losses up, so that a coarse grid is safe, only less tight."""
+    mu = math.sqrt(steps) / noise_multiplier  # the composed loss has mean mu^2 / 2 and deviation mu, or less if sampled
+    one = 1 / noise_multiplier
+    reach = max(min(largest, 10 + mu**2 / 2 + 10 * mu), one**2 / 2 + 10 * one)
+    return max(1e-3, reach / points)
 
 
 def rdp_curve(*, noise_multiplier: float, steps: int, sampling_rate: float = 1.0) -> list[tuple[float, float]]:
@@ -124,7 +139,7 @@ def _event(library: Any, noise: float, steps: int, sampling_rate: float) -> Any:
     return library.SelfComposedDpEvent(step, steps)
 
 
-def _accountant(library: Any, name: Accountant) -> Any:
+def _accountant(library: Any, name: Accountant, interval: float = 1e-3) -> Any:
     if name == "rdp":
         from dp_accounting.rdp import RdpAccountant
 
@@ -132,7 +147,7 @@ def _accountant(library: Any, name: Accountant) -> Any:
     if name == "pld":
         from dp_accounting.pld import PLDAccountant
 
-        return lambda: PLDAccountant(value_discretization_interval=1e-3)
+        return lambda: PLDAccountant(value_discretization_interval=interval)
     raise InvalidInput(f'accountant is "pld" or "rdp", not {name!r}.')
 
 

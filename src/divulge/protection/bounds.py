@@ -27,6 +27,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri_exp
 
 from divulge.errors import InvalidInput, MissingPackage
+from divulge.protection.accounting import loss_interval
 
 Order = tuple[float, float]  # (alpha, epsilon) of Renyi differential privacy
 
@@ -171,7 +172,7 @@ def _privacy_profile(noise_multiplier: float, sampling_rate: float, steps: int) 
     single = privacy_loss_distribution.from_gaussian_mechanism(
         noise_multiplier,
         sampling_prob=sampling_rate,
-        value_discretization_interval=max(1e-3, reach / _GRID),
+        value_discretization_interval=loss_interval(noise_multiplier, steps, points=_GRID, largest=reach),
     )
     epsilons = np.concatenate([-np.geomspace(10, 1e-3, 40), [0.0], np.geomspace(1e-3, reach, 300)])
     deltas = np.asarray(single.self_compose(steps).get_delta_for_epsilon(epsilons))
@@ -250,7 +251,10 @@ def _log_kappa(kappa: float | None, log_kappa: float | None) -> float:
         return math.log(kappa)
     assert log_kappa is not None
     if not -math.inf < log_kappa < 0:
-        raise InvalidInput(f"log_kappa must be finite and negative; got {log_kappa}.")
+        raise InvalidInput(
+            f"log_kappa must be finite and negative; got {log_kappa}. At 0 kappa is 1: every guess is right "
+            "beforehand, and no training can prevent that."
+        )
     return log_kappa
 
 

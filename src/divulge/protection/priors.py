@@ -95,7 +95,10 @@ def estimate_kappa(
         raise InvalidInput(f"eta must be positive and finite; got {eta}.")
     if error not in ("l2", "mse"):
         raise InvalidInput(f'error is "l2" or "mse", not {error!r}.')
-    X = torch.as_tensor(np.asarray(data), dtype=torch.float64).reshape(len(data), -1)
+    try:
+        X = torch.as_tensor(np.asarray(data, dtype=np.float64)).reshape(len(data), -1)
+    except (TypeError, ValueError) as failure:
+        raise InvalidInput(f"Records are rows of numbers [n, d]; these are not: {failure}") from failure
     if len(X) < 20:
         raise InvalidInput(f"{len(X)} records are too few to estimate kappa; give at least 20.")
     if not bool(torch.isfinite(X).all()):

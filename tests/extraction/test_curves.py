@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
 import divulge
 from divulge.errors import InvalidInput
 from divulge.extraction.curves import LearningCurve, Point, learning_curve
-from divulge.reproduce import milli
+from divulge.reproduce import milli, targets
 
 
 def curve() -> LearningCurve:
@@ -89,19 +90,41 @@ def test_a_curve_of_nothing_is_refused(regression: nn.Module, wrong: dict[str, o
     assert oracle.ledger.total == 0
 
 
-def test_the_papers_figures_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    names = [panel.name for panel in milli.experiments(full=True)]
-    assert len(names) == len(set(names))
-    assert sum(name.startswith("figure 3") for name in names) == 4
-    panels = [
-        milli.Experiment("figure 2: softmax", "digits", "softmax", "softmax"),
-        milli.Experiment("smoothed, Gaussian", "digits", "softmax", "softmax", inputs="gaussian", smooth=1.0),
+def test_the_papers_figures_are_written_and_a_stopped_run_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DIVULGE_DATA", str(tmp_path / "data"))  # targets are kept beside it
+    rows = [
+        milli.Row("2", "2-layer, gradients", "digits/one-hidden", [20, 30], small=True),
+        milli.Row("2", "2-layer, values", "digits/one-hidden", [20], options={"match": "values", "steps": 20}),
+        milli.Row("3", "smoothed", "digits/softmax", [10], student="digits/one-hidden", smooth=1.0, small=True),
+        milli.Row("-", "explained", "digits/softmax", [10], explain="saliency", options={"steps": 5}, small=True),
     ]
-    monkeypatch.setattr(milli, "experiments", lambda *, full: panels)
-    monkeypatch.setattr(milli, "KINDS", ("gradients", "values"))
-    told = milli.run(tmp_path, full=False, seed=0)
-    assert told["panels"] == [panel.name for panel in panels]
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert len(results["figure 2: softmax"]["points"]) == 2 * 3 * 2
-    assert "| figure 2: softmax | gradients | 10 |" in (tmp_path / "table.md").read_text()
-    assert len(list(tmp_path.glob("*.png"))) == 2
+    monkeypatch.setattr(milli, "ROWS", {row.name: row for row in rows})
+    out = tmp_path / "out"
+    assert milli.run(out, full=False, seed=0)["points"] == 4
+    lines = (out / "points.jsonl").read_text()
+    assert milli.run(out, full=False, seed=0)["points"] == 4
+    assert (out / "points.jsonl").read_text() == lines  # nothing was measured twice
+    results = {(point["row"], point["queries"]): point for point in json.loads((out / "results.json").read_text())}
+    assert results["2-layer, gradients", 30]["solved"]
+    assert results["2-layer, gradients", 30]["agreement"] > 0.97
+    assert "| 2 | 2-layer, gradients | 30 |" in (out / "table.md").read_text()
+    assert (out / "figure-2.png").exists()
+
+
+def test_every_row_of_the_figures_names_a_target_that_exists() -> None:
+    assert {row.target for row in milli.ROWS.values()} <= set(targets.TARGETS)
+    assert sum(row.figure == "3" for row in milli.ROWS.values()) >= 4
+    with pytest.raises(InvalidInput, match="no target"):
+        targets.target("mnist/nothing")
+
+
+def test_a_target_is_trained_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("DIVULGE_DATA", str(tmp_path / "data"))
+    first = targets.target("digits/softmax")
+    monkeypatch.setattr(targets, "_trained", None)  # a second training would fail
+    second = targets.target("digits/softmax")
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    targets.main(["digits/softmax"])
+    assert "digits/softmax: 9" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from torch.nn.utils import parameters_to_vector
 
 import divulge
 from divulge import Recipe
-from divulge.errors import UnsupportedModel
+from divulge.errors import InvalidInput, UnsupportedModel
 from divulge.informed import sweeps
 from divulge.informed.program import by_hand, program
 from divulge.informed.setting import encode
@@ -93,6 +93,21 @@ def test_the_direct_attack_goes_through_it(name):
     record = divulge.informed.direct(recipe, released, X[:12], y[:12], labels=[int(y[12])], runs=60)
     guess = float((X[:12][y[:12] == y[12]].mean(dim=0) - X[12]).square().mean())
     assert record.error(X[12]) <= 0.1 * guess
+
+
+def test_private_training_is_inverted_through_its_clipping():
+    X, y = data()
+    errors = []
+    for noise in (1e-4, 3.0):
+        privacy = Privacy(noise_multiplier=noise, clip=0.5, noise_seed=1)
+        recipe = Recipe(**{**BASE, **MLP, "privacy": privacy, "epochs": 12})
+        record = divulge.informed.direct(recipe, recipe.train(X, y), X[:12], y[:12], labels=[int(y[12])], runs=40)
+        errors.append(record.error(X[12]))
+    guess = float((X[:12][y[:12] == y[12]].mean(dim=0) - X[12]).square().mean())
+    assert errors[0] <= 0.3 * guess
+    assert errors[1] >= 2 * errors[0]
+    with pytest.raises(InvalidInput, match="needs the weights"):
+        divulge.informed.direct(recipe, recipe.train(X, y), X[:12], y[:12], access="logits", probes=5)
 
 
 def test_what_is_no_sum_over_rows_is_refused():

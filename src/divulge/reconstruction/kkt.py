@@ -151,7 +151,7 @@ def _run(
         count = 1 if seconds is not None else min(max(before, 1), batches - len(done))
         begun = time.perf_counter()
         jobs = [(1000 * seed + len(done) + number, known) for number in range(count)]
-        done += _compute(attack, jobs, checkpoint, workers if seconds is None else None)
+        done += _compute(attack, jobs, checkpoint, workers if count > 1 else None)
         last = time.perf_counter() - begun
         if seconds is not None:
             agreed = len(pool(_joined(done)).samples)

@@ -63,7 +63,7 @@ def row_space(network: Network, *, n: int | None = None, whole: bool = False) ->
     With more inputs than dimensions it is the whole space. ``whole`` takes that too where nothing stands out.
     """
     first = network.first().to(torch.float64)
-    _, singular, Vh = torch.linalg.svd(first, full_matrices=False)
+    singular, right = _spectrum(first)
     edge = noise_edge(singular, first.shape[0], first.shape[1])
     rank = int((singular > edge).sum())
     if n is not None:
@@ -80,7 +80,7 @@ def row_space(network: Network, *, n: int | None = None, whole: bool = False) ->
                 "read from it; give n."
             )
         rank = len(singular)
-    V = Vh[:rank]
+    V = right[:, :rank].T
     has_bias = network.biases[0] is not None and bool(V[:, -1].any())
     if has_bias:
         last = V[:, -1]
@@ -90,6 +90,19 @@ def row_space(network: Network, *, n: int | None = None, whole: bool = False) ->
         V = V[:, : network.input_dim]
         origin, basis = torch.zeros(rank, dtype=V.dtype), torch.eye(rank, dtype=V.dtype)
     return RowSpace(V, first[:, : V.shape[1]] @ V.T, singular[:rank], edge, origin, basis, has_bias)
+
+
+def _spectrum(first: Tensor) -> tuple[Tensor, Tensor]:
+    """Singular values, largest first, and right singular vectors as columns, by the smaller Gram matrix.
+
+    A tenth of the work of an SVD. Values below 1e-8 of the largest drown, and lie below single precision anyway.
+    """
+    wide = len(first) < first.shape[1]
+    values, vectors = torch.linalg.eigh(first @ first.T if wide else first.T @ first)
+    singular, vectors = values.flip(0).clamp_min(0).sqrt(), vectors.flip(1)
+    if not wide:
+        return singular, vectors
+    return singular, first.T @ vectors / singular.clamp_min(1e-300)
 
 
 def noise_edge(singular: Tensor, rows: int, columns: int) -> float:

@@ -12,7 +12,7 @@ from divulge.extraction import by_training
 from divulge.oracles.guards import LabelOnly, Rounded, Smoothed
 
 STUDENT = {"architecture": "mlp", "widths": [64, 32, 32, 10]}
-"""Two hidden layers, so that it is fitted; one hidden layer is solved, which test_hidden_student.py holds to account."""
+"""Two hidden layers, so that it is fitted; one hidden layer is solved, which test_hidden_student.py is about."""
 QUICK = 200
 SEEDS = range(3)
 

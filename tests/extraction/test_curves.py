@@ -110,7 +110,7 @@ def test_the_papers_figures_are_written_and_a_stopped_run_goes_on(
     assert results["2-layer, gradients", 30]["solved"]
     assert results["2-layer, gradients", 30]["agreement"] > 0.97
     assert "| 2 | 2-layer, gradients | 30 |" in (out / "table.md").read_text()
-    assert (out / "figure-2.png").exists()
+    assert (out / "figure-2-digits-one-hidden.png").exists()
 
 
 def test_every_row_of_the_figures_names_a_target_that_exists() -> None:

@@ -104,6 +104,8 @@ def test_what_the_queries_do_not_determine_is_not_solved(digits: divulge.dataset
     assert hidden_student.solve(student, answers(model, 4), draw) is None  # 40 equations
     deeper = divulge.models.build({"architecture": "mlp", "widths": [64, 48, 48, 10]}, seed=1)
     assert hidden_student.solve(student, answers(deeper, 60), draw) is None  # not of this width
+    waisted = divulge.models.build({"architecture": "mlp", "widths": [64, 16, 48, 10]}, seed=1)
+    assert hidden_student.solve(student, answers(waisted, 60), draw) is None  # as narrow, and yet not of this form
     narrow = divulge.models.build("one-hidden", shape=(64,), outputs=10, width=16, seed=1)
     assert hidden_student.solve(narrow, answers(model, 60), draw) is None
     wide = divulge.models.build("one-hidden", shape=(64,), outputs=10, width=40, seed=1)

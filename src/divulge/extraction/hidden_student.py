@@ -27,8 +27,9 @@ ROOM = 1.2
 """How many equations there must be for each unknown of a rank-one element, so that none is met by chance."""
 LEAST, ENOUGH = 100, 10
 """Queries used, if there are more: at least the first number, or as many as show each neuron the second number."""
-LOOK, LOOKS = 25, 200
-"""Steps of alternating projection between two looks at which candidates have arrived, and how many looks there are."""
+LOOK, PATIENCE = 25, 20
+"""Steps of alternating projection between two looks at which candidates have arrived, and looks without a new neuron
+after which the search is given up."""
 STILL = 0.8
 """A candidate has arrived when a look brings it no nearer than this times what it was."""
 INDEPENDENT = 1e-3
@@ -113,10 +114,12 @@ def _neurons(space: Space, tolerance: float, generator: torch.Generator) -> tupl
     spanned = torch.zeros(rank, 0, dtype=torch.float64)
     u, v = _starts(space, spanned, 2 * rank, generator)
     before = torch.full((len(u),), torch.inf, dtype=torch.float64)
-    for _ in range(LOOKS):
+    in_vain = 0
+    while len(found) < rank and in_vain < PATIENCE:
         u, v = _closer(space, u, v)
         g, w, off, hard = _arrivals(space, u, v)
         done = (off <= tolerance) & (hard | (off > STILL * before))
+        in_vain, known = in_vain + 1, len(found)
         for place in done.nonzero()[:, 0].tolist():
             for one in _sharing(space, g[place], tolerance) if hard[place] else w[place][None]:
                 at = space.coordinates(g[place][None], one[None])[0]
@@ -124,9 +127,8 @@ def _neurons(space: Space, tolerance: float, generator: torch.Generator) -> tupl
                 if float(new.norm()) > INDEPENDENT and len(found) < rank:
                     spanned = torch.cat([spanned, (new / new.norm())[:, None]], dim=1)
                     found.append((g[place], one))
+        in_vain = in_vain if len(found) == known else 0
         report("finding neurons", len(found), rank)
-        if len(found) == rank:
-            break
         u[done], v[done] = _starts(space, spanned, int(done.sum()), generator)
         before = torch.where(done, torch.inf, off)
     if not found:

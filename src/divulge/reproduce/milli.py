@@ -158,8 +158,8 @@ def run(out: Path, *, full: bool, seed: int) -> dict[str, Any]:
     points = read(out)
     (out / "results.json").write_text(json.dumps(points, indent=1) + "\n")
     (out / "table.md").write_text(table(points))
-    for figure in ("2", "3", "4"):
-        _picture(out, figure, points)
+    for figure, network in sorted({(row.figure, row.target) for row in ROWS.values() if row.figure != "-"}):
+        _picture(out, figure, network, points)
     return {"points": len(points), "ratio at 95 %": ratios(points), "out": str(out)}
 
 
@@ -213,11 +213,13 @@ def ratios(points: Sequence[dict[str, Any]], level: float = 0.95) -> dict[str, f
     return found
 
 
-def _picture(out: Path, figure: str, points: Sequence[dict[str, Any]]) -> None:
+def _picture(out: Path, figure: str, network: str, points: Sequence[dict[str, Any]]) -> None:
+    """The rows of one target in one figure that were measured at several numbers of queries."""
     several = [
         row.name
         for row in ROWS.values()
-        if row.figure == figure and len({point["queries"] for point in points if point["row"] == row.name}) > 1
+        if (row.figure, row.target) == (figure, network)
+        and len({point["queries"] for point in points if point["row"] == row.name}) > 1
     ]
     if several:
-        curve(points, several).plot(out / f"figure-{figure}.png", "accuracy")
+        curve(points, several).plot(out / f"figure-{figure}-{network.replace('/', '-')}.png", "accuracy")

@@ -21,9 +21,9 @@ import divulge
 from divulge.extraction import from_gradients, from_values
 from divulge.models import ReluNetwork
 
-CAP = 60.0
+CAP = 60
 SHAPES = ((20, 8), (50, 16))
-NETWORKS = 3
+NETWORKS = 4
 OUTPUTS = 10
 PACKAGES = [
     "adversarial-robustness-toolbox==1.20.1",
@@ -37,7 +37,7 @@ PACKAGES = [
 ]
 
 WORKER = """
-import json, sys, time
+import json, signal, sys, time
 import numpy as np
 from art.attacks.extraction import FunctionallyEquivalentExtraction
 from art.estimators.classification.blackbox import BlackBoxClassifierNeuralNetwork
@@ -55,13 +55,23 @@ d, h, k = A.shape[1], len(A), len(W)
 target = BlackBoxClassifierNeuralNetwork(answer, (d,), k, channels_first=False)
 rng = np.random.default_rng(0)
 np.random.seed(0)
+
+def late(*_):
+    raise TimeoutError(f"did not end in {sys.argv[2]} s")
+
+signal.signal(signal.SIGALRM, late)
+signal.alarm(int(sys.argv[2]))
 began = time.perf_counter()
-copy = FunctionallyEquivalentExtraction(target, num_neurons=h).extract(rng.normal(size=(100, d)))
-seconds, queries = time.perf_counter() - began, asked
-X = rng.normal(size=(2000, d))
-truth = np.maximum(X @ A.T + b, 0) @ W.T
-off = np.abs(copy.predict(X) - truth).max() / truth.std(axis=0).max()
-print(json.dumps({"queries": queries, "seconds": seconds, "error": float(off)}))
+try:
+    copy = FunctionallyEquivalentExtraction(target, num_neurons=h).extract(rng.normal(size=(100, d)))
+    signal.alarm(0)
+except Exception as error:
+    found = {"failure": f"{type(error).__name__}: {error}"[:120], "queries": asked}
+else:
+    X = rng.normal(size=(2000, d))
+    truth = np.maximum(X @ A.T + b, 0) @ W.T
+    found = {"queries": asked, "error": float(np.abs(copy.predict(X) - truth).max() / truth.std(axis=0).max())}
+print(json.dumps(found | {"seconds": time.perf_counter() - began}))
 """
 
 
@@ -91,12 +101,8 @@ def art(python: Path, model: ReluNetwork) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "weights.npz"
         np.savez(weights, **{name: getattr(model, name).detach().numpy() for name in ("A", "b", "W")})
-        try:
-            done = subprocess.run(
-                [python, "-c", WORKER, weights], capture_output=True, text=True, timeout=CAP, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return {"failure": f"did not end in {CAP:.0f} s"}
+        command = [str(python), "-c", WORKER, str(weights), str(CAP)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"failure": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:100]}
     answer: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])

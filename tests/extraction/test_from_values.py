@@ -68,7 +68,7 @@ def test_recovers_random_networks_at_little_more_than_one_value_a_parameter(seed
     stolen = from_values(oracle, seed=seed)
     assert stolen.exact
     assert stolen.width == 32
-    assert stolen.verified_points == 32
+    assert stolen.verified_points >= 32
     assert stolen.smallest_gap is not None
     assert stolen.smallest_gap > 0
     assert stolen.queries < 1.2 * 33 * 101

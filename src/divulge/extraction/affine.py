@@ -131,7 +131,7 @@ def quality(oracle: Oracle, answers: Answers, repeat: tuple[Tensor, Tensor]) -> 
     again = max(float((value[0] - repeat[0]).abs().max()), float((gradient[0] - repeat[1]).abs().max()))
     own = float(torch.finfo(oracle.dtype).eps)
     noise = again if again > 64 * own * max(level, scale) else 0.0
-    step = 0.0 if noise or bool((value == value[0]).all()) else quantum(value.numpy())
+    step = 0.0 if noise or bool((value == value[0]).all()) else quantum(value.numpy(), own)
     tiny = torch.finfo(torch.float64).tiny
     single = bool((value == value.float().double()).all()) and bool((gradient == gradient.float().double()).all())
     eps = max(oracle.eps, float(torch.finfo(torch.float32).eps) if single and level > 0 else 0.0)

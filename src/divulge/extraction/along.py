@@ -14,9 +14,9 @@ from divulge.extraction.cells import SHARE, Cells, Gradients, Measurement
 from divulge.extraction.detours import Group, detour
 from divulge.extraction.draft import Draft, Neuron, neuron_between, stack
 from divulge.extraction.lines import Array, Line, Piece, Scan, scan, together
-from divulge.extraction.precision import Precision
+from divulge.extraction.precision import Precision, rougher
 
-ENOUGH = 1e-11
+ENOUGH = 4e-12
 """Error that one cell may contribute on typical inputs, as a share of the output's standard deviation."""
 STRAINED = 2.5
 """Pieces of a straight line miss their chords by less than this many standard errors, those of a smooth one by more."""
@@ -25,6 +25,8 @@ COARSE = 1e-12
 LONG_SHARE = 0.05
 FAINT = 0.05
 """A kink of the difference at a known hyperplane is an error of that neuron if it is this much weaker."""
+PLACES = 16
+"""Places on a line where rounding is measured again if the line seems to bend everywhere."""
 ROUNDS = 4
 """How often a group of narrow cells is walked around before its cells are measured as they are."""
 
@@ -53,7 +55,11 @@ class Bench:
     spread: float = 0.0
     """Standard error of the draft's gradient in one direction."""
     rank: int | None = None
+    span: Array | None = None
+    """Orthonormal rows [rank, d] that the gradients on the first line lie in, if they are few."""
     smallest_gap: float = 0.0
+    seen: list[Array] = field(default_factory=list)
+    """Where lines were sampled [n, d]."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -91,6 +97,46 @@ class Bench:
 def first_line(bench: Bench) -> None:
     """Draft the network from one random line; there is no draft after it if the function bends everywhere."""
     line = bench.line()
+    found = _scanned(bench, line)
+    if not found.complete:  # rounding may be worse here than where it was measured
+        places = line.at(np.tan(np.linspace(-1.5, 1.5, PLACES)))
+        bench.precision = rougher(bench.precision, bench.ask, places, bench.rng)
+        found = _scanned(bench, line)
+    strained = bench.coarse and found.strain > STRAINED  # precise answers tell smooth functions beforehand
+    if not found.complete or not found.pieces or strained:
+        return
+    progress.report("neurons on the line", len(found.kinks), len(found.kinks))
+    bench.seen.append(line.at(np.concatenate([piece.t for piece in found.pieces])))
+    t, room = _places(found)
+    bench.smallest_gap = found.widest * float(np.linalg.norm(line.direction))
+    wide = _wide(bench, line, t, room)
+    cells = _cells(line, [found.pieces[i] for i in wide], t[wide], room[wide])
+    cells = _sharpened(bench, cells)
+    work = Measurement(cells, frame=bench.frame, precision=bench.precision, rng=bench.rng)
+    try:
+        (measured,) = together(bench.ask, [work.run()])
+    except DivulgeError:
+        neurons, _ = _split(line, found, wide, t, cells, work.result())
+        _assemble(bench, cells, work.result(), neurons)
+        raise
+    bench.rank = measured.rank
+    if measured.rank is not None:
+        bench.span = _span(measured)
+    wide, cells, measured = _good(bench, wide, cells, measured)
+    neurons, groups = _split(line, found, wide, t, cells, measured)
+    _assemble(bench, cells, measured, neurons)
+    _walk_around(bench, cells, measured, neurons, groups)
+
+
+def _span(measured: Gradients) -> Array:
+    """Orthonormal rows that the trusted gradients lie in."""
+    rows = (measured.gradient[measured.trusted] / measured.noise[measured.trusted, None, None]).reshape(
+        -1, measured.gradient.shape[2]
+    )
+    return np.asarray(np.linalg.svd(rows, full_matrices=False)[2][: measured.rank])
+
+
+def _scanned(bench: Bench, line: Line) -> Scan:
     (found,) = together(
         bench.ask,
         [
@@ -105,27 +151,7 @@ def first_line(bench: Bench) -> None:
             )
         ],
     )
-    strained = bench.coarse and found.strain > STRAINED  # precise answers tell smooth functions beforehand
-    if not found.complete or not found.pieces or strained:
-        return
-    progress.report("neurons on the line", len(found.kinks), len(found.kinks))
-    t, room = _places(found)
-    bench.smallest_gap = found.widest * float(np.linalg.norm(line.direction))
-    wide = _wide(bench, line, t, room)
-    cells = _cells(line, [found.pieces[i] for i in wide], t[wide], room[wide])
-    cells = _sharpened(bench, cells)
-    work = Measurement(cells, frame=bench.frame, precision=bench.precision, rng=bench.rng)
-    try:
-        (measured,) = together(bench.ask, [work.run()])
-    except DivulgeError:
-        neurons, _ = _split(line, found, wide, t, cells, work.result())
-        _assemble(bench, cells, work.result(), neurons)
-        raise
-    bench.rank = measured.rank
-    wide, cells, measured = _good(bench, wide, cells, measured)
-    neurons, groups = _split(line, found, wide, t, cells, measured)
-    _assemble(bench, cells, measured, neurons)
-    _walk_around(bench, cells, measured, neurons, groups)
+    return found
 
 
 def _places(found: Scan) -> tuple[Array, Array]:
@@ -231,7 +257,7 @@ def _walk_around(bench: Bench, cells: Cells, measured: Gradients, neurons: list[
                 group,
                 bench.draft,
                 spread=bench.spread,
-                frame=bench.frame,
+                frame=bench.frame if bench.span is None else bench.span,
                 precision=bench.precision,
                 rng=bench.child(),
             )
@@ -271,14 +297,16 @@ def _new(found: Scan, line: Line, draft: Draft) -> Scan:
     return replace(found, pieces=tuple(pieces), kinks=tuple(kinks))
 
 
-def further_line(bench: Bench, most: int | None = None) -> int:
-    """Look for neurons in what the draft does not explain, along a new line through its centre; how many were found.
+def further_line(bench: Bench, toward: Array, most: int | None = None) -> int:
+    """Look for neurons in what the draft does not explain, along the line from its centre ``toward`` a point where it
+    is wrong; how many were found.
 
     More than ``most`` are not taken in; -1 says that the line bends everywhere.
     """
     draft = bench.draft
     assert draft is not None
-    line = Line(bench.centre, bench.rng.normal(size=bench.inputs))
+    away = toward - bench.centre
+    line = Line(bench.centre, away * np.sqrt(bench.inputs) / np.linalg.norm(away))
 
     def noise(rows: Array) -> Array:
         distance = np.linalg.norm(rows - bench.centre, axis=1)
@@ -295,6 +323,7 @@ def further_line(bench: Bench, most: int | None = None) -> int:
                 smallest=bench.smallest,
                 known=draft,
                 start=bench.grid,
+                also=float(np.linalg.norm(away)) / np.sqrt(bench.inputs),
                 limit=2_000 + 2 * bench.grid + 20 * draft.width,
                 rng=bench.rng,
             )
@@ -302,21 +331,23 @@ def further_line(bench: Bench, most: int | None = None) -> int:
     )
     if not found.complete:
         return -1
+    bench.seen.append(line.at(np.concatenate([piece.t for piece in found.pieces])))
     found = _new(found, line, draft)
-    if not found.kinks or (most is not None and len(found.kinks) > most):
-        return len(found.kinks)
+    if found.kinks and (most is None or len(found.kinks) <= most):
+        bench.draft = draft.with_neurons(*stack(_difference(bench, draft, line, found), bench.inputs, bench.outputs))
+    return len(found.kinks)
+
+
+def _difference(bench: Bench, draft: Draft, line: Line, found: Scan) -> list[Neuron]:
+    """The neurons at the kinks of what the draft does not explain, each of them off at the centre."""
     t, room = _places(found)
     home = int(np.searchsorted([kink.t for kink in found.kinks], 0.0))
-    away = np.array([i for i in range(len(t)) if i != home])
-    cells = _cells(line, [found.pieces[i] for i in away], t[away], room[away])
-    values = bench.ask(cells.base) - draft(cells.base)
-    cells = Cells(
-        cells.base,
-        values,
-        bench.precision.noise(cells.base),
-        cells.slope,
-        cells.direction,
-        cells.room,
+    others = np.array([i for i in range(len(t)) if i != home])
+    cells = _cells(line, [found.pieces[i] for i in others], t[others], room[others])
+    cells = replace(
+        cells,
+        value=bench.ask(cells.base) - draft(cells.base),
+        noise=bench.precision.noise(cells.base),
         slack=bench.spread,
     )
     work = Measurement(cells, frame=bench.frame, precision=bench.precision, rng=bench.rng, known=draft)
@@ -324,9 +355,8 @@ def further_line(bench: Bench, most: int | None = None) -> int:
     steps = np.insert(measured.gradient, home, 0.0, axis=0)
     neurons = []
     for index, kink in enumerate(found.kinks):
-        outward = index >= home  # neurons are off at the centre
+        outward = index >= home
         near, far = (steps[index], steps[index + 1]) if outward else (steps[index + 1], steps[index])
         way = cells.direction if outward else -cells.direction
         neurons.append(neuron_between(near, far, line.at(np.array(kink.t)), way))
-    bench.draft = draft.with_neurons(*stack(neurons, bench.inputs, bench.outputs))
-    return len(neurons)
+    return neurons

@@ -52,7 +52,7 @@ class Gradients:
     noise: Array  # [c] standard error of the derivative in any one direction
     trusted: Array  # [c] False where the checks never came out right
     rank: int | None
-    """Dimension of the space the gradients differ in, where it is small enough to have saved queries."""
+    """Dimension of the space the gradients lie in, where it is small enough to have saved queries."""
 
 
 def random_frame(d: int, rng: np.random.Generator) -> Array:
@@ -72,18 +72,15 @@ def across(direction: Array, frame: Array) -> Array:
 def _schedule(cells: int, directions: int) -> list[int]:
     """After how many directions to stop and look: at eight, for steps too long; later, for low rank."""
     marks = [EARLY] if directions > 2 * EARLY else []
-    mark = 16
-    while mark + 16 < directions and mark + 8 < cells:
-        marks.append(mark)
-        mark *= 2
-    return [*marks, directions]
+    return [*marks, *range(2 * EARLY, min(directions - 2 * EARLY, cells - EARLY), EARLY), directions]
 
 
 class Measurement:
     """The gradients of all cells of one line: derivatives ``g`` [c, k, m] across it, standard errors ``error`` [c, m].
 
-    ``known`` is subtracted from the function. ``run`` asks; ``result`` may be read at any time, and what was not asked
-    yet counts as zero in it.
+    ``frame`` is an orthonormal basis of all inputs, or of those that the gradients are known to lie in. ``known`` is
+    subtracted from the function. ``run`` asks; ``result`` may be read at any time, and what was not asked yet counts as
+    zero in it.
     """
 
     def __init__(
@@ -96,7 +93,8 @@ class Measurement:
         known: Callable[[Array], Array] | None = None,
     ) -> None:
         self.cells, self.precision, self.known, self.rng = cells, precision, known, rng
-        self.basis = across(cells.direction, frame)
+        self.whole = len(frame) == cells.base.shape[1]
+        self.basis = across(cells.direction, frame) if self.whole else frame
         c, k = cells.value.shape
         m = len(self.basis)
         self.sigma = np.hypot(precision.noise(cells.base), cells.noise)  # [c]
@@ -142,7 +140,9 @@ class Measurement:
 
     def result(self) -> Gradients:
         c, m = len(self.cells.base), len(self.basis)
-        full = self.cells.slope[:, :, None] * self.cells.direction + self.g @ self.basis
+        full = self.g @ self.basis
+        if self.whole:
+            full += self.cells.slope[:, :, None] * self.cells.direction
         noise = np.sqrt(np.mean(self.error**2, axis=1)) if m else np.zeros(c)
         return Gradients(full, noise, self.trusted, self.rank)
 
@@ -176,7 +176,7 @@ class Measurement:
             self.error[which, way] = self.sigma[which] / step
 
     def rank_at(self, upto: int) -> int:
-        """Rank of the gradients' differences in the first ``upto`` directions, as far as it stands out of the noise."""
+        """Rank of the gradients in the first ``upto`` directions, as far as it stands out of the noise."""
         rows, _ = self._whitened(upto)
         singular = np.linalg.svd(rows, compute_uv=False)
         return int((singular > 4.0 * (np.sqrt(len(rows)) + np.sqrt(upto))).sum())
@@ -185,30 +185,25 @@ class Measurement:
         """Few cells whose gradients span those of all."""
         rows, owner = self._whitened(upto)
         order = qr(rows.T, pivoting=True, mode="r")[1]
-        return np.array(list(dict.fromkeys([0, *owner[order[: rank + 2]]])))
+        return np.array(list(dict.fromkeys(owner[order[:rank]])))
 
     def _whitened(self, upto: int) -> tuple[Array, Array]:
-        c, k, _ = self.g.shape
-        difference = self.g[:, :, :upto] - self.g[:1, :, :upto]
-        scaled = difference / np.hypot(self.error[:, :upto], self.error[:1, :upto])[:, None, :]
-        return scaled.reshape(c * k, upto), np.repeat(np.arange(c), k)
+        """The gradients of trusted cells in units of their largest errors [n, upto], and which cell each is of."""
+        trusted = np.flatnonzero(self.trusted)
+        scaled = self.g[trusted, :, :upto] / self.error[trusted, :upto].max(axis=1)[:, None, None]
+        return scaled.reshape(-1, upto), np.repeat(trusted, self.g.shape[1])
 
     def complete(self, pivots: Array, upto: int) -> None:
         """Fill the directions that only the pivots were asked for, from the pivots."""
         c, k, m = self.g.shape
-        spread = self.error[:, 0]
-        first = self.g[:1]
-        weights = np.repeat(spread[pivots], k)
-        source = (self.g[pivots] - first).reshape(-1, m) / weights[:, None]
+        source = self.g[pivots].reshape(-1, m) / np.repeat(self.error[pivots, :upto].max(axis=1), k)[:, None]
         others = np.setdiff1d(np.arange(c), pivots)
-        wanted = (self.g[others] - first).reshape(-1, m)
         left, values, right = np.linalg.svd(source[:, :upto], full_matrices=False)
         keep = values > 4.0 * (np.sqrt(len(source)) + np.sqrt(upto))
         inverse = (right[keep].T / values[keep]) @ left[:, keep].T  # [upto, pivots]
-        mix = wanted[:, :upto] @ inverse
-        self.g[others, :, upto:] = first[:, :, upto:] + (mix @ source[:, upto:]).reshape(len(others), k, m - upto)
-        grown = np.sqrt((mix**2).sum(axis=1)).reshape(len(others), k).max(axis=1)
-        self.error[others, upto:] = np.hypot(grown, spread[0])[:, None]
+        mix = self.g[others].reshape(-1, m)[:, :upto] @ inverse
+        self.g[others, :, upto:] = (mix @ source[:, upto:]).reshape(len(others), k, m - upto)
+        self.error[others, upto:] = np.linalg.norm(mix, axis=1).reshape(len(others), k).max(axis=1)[:, None]
 
     def verify(self, cells: Array, directions: Array) -> Questions[None]:
         """Check every cell in a random direction; measure again, closer, what left its cell."""

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from divulge.extraction.lines import Array
+from divulge.extraction.network import Copy, Neurons
 from divulge.models import ReluNetwork
 
 
@@ -97,9 +98,15 @@ class Draft:
             self, A=self.A * sign[:, None], b=self.b * sign, P=self.P + W @ self.A[on], q=self.q + W @ self.b[on]
         )
 
+    def copy(self) -> Copy:
+        """The same as tensors."""
+        A, b, W, P, q = (
+            torch.from_numpy(np.ascontiguousarray(part)) for part in (self.A, self.b, self.W, self.P, self.q)
+        )
+        return Copy(P, q, Neurons(A, b, W, torch.zeros_like(b)))
+
     def model(self) -> ReluNetwork:
-        parts = (torch.from_numpy(np.ascontiguousarray(part)) for part in (self.A, self.b, self.W, self.P, self.q))
-        return ReluNetwork(*parts)
+        return self.copy().model()
 
 
 @dataclass(frozen=True)

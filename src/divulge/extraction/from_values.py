@@ -18,6 +18,7 @@ Values of several outputs share their kinks, and one row answers for all of them
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,17 +34,27 @@ from divulge.extraction.lines import Array
 from divulge.extraction.polish import parameters, polish
 from divulge.extraction.precision import measure
 from divulge.extraction.result import Extraction
+from divulge.extraction.rounding import HIDDEN, listen
+from divulge.extraction.verification import fresh_points, smallest_gap
 from divulge.oracles.base import Oracle
 
-EXACT = 1e-8
-"""A copy whose worst error on fresh points is at most this share of the output's standard deviation is exact."""
+EXACT, PRECISE = 1e-8, 1e-9
+"""A copy whose worst error on fresh points is at most this share of the output's standard deviation is exact; beyond
+the second share it is measured again, unless its line does not allow for better."""
 TYPICAL, FARTHER = 24, 8
 """Fresh points of one round of verification: typical inputs, and inputs ten times as far out."""
+FEWEST_CHECKS, MOST_CHECKS, CHECKED = TYPICAL + FARTHER, 1000, 0.02
+"""Fresh points before a copy is called exact, and the share of what it cost that they are in between."""
+AROUND = 8
+"""Fresh points among neurons that a further line found."""
+PARALLEL = 0.999
+LISTENED = 8
+"""Fresh points whose rounding is compared with the copy's."""
 NEARLY = 1e3
 """Errors up to so many times what counts as exact are imprecision: another line is worth its queries."""
 REPAIRS = 6
-LARGEST_POLISH = 5_000
-"""Most parameters that are fitted at once."""
+LARGEST_POLISH, QUICK_POLISH = 5_000, 1_500
+"""Most parameters that are fitted at once, and most that are fitted many times over."""
 PRUNED = 8
 """Most neurons that a polished copy is tried without."""
 
@@ -55,6 +66,7 @@ def from_values(
     width: int | None = None,
     method: Literal["default", "paper"] = "default",
     span: Any = "auto",
+    checks: int | None = None,
     delta: float = 0.1,
 ) -> Extraction:
     """Rebuild the one-hidden-layer ReLU network behind ``oracle`` from its values.
@@ -62,7 +74,8 @@ def from_values(
     ``width`` is needed by ``method="paper"`` only, which fails with probability ``delta`` at most; by default a width
     that turns out different is noted. ``span`` is a result of ``divulge.span`` (or rows [k, d] that span the inputs the
     model listens to): the attack then works in k dimensions. With "auto" a first layer of low rank is noticed on the
-    way, and costs less without being told.
+    way, and costs less without being told. ``checks`` is how many fresh rows verify the copy: by default 2 % of all
+    rows, 32 to 1,000; the more, the narrower the bumps that cannot have been missed (``smallest_gap``).
     """
     if method not in ("default", "paper"):
         raise InvalidInput(f'method is "default" or "paper", not {method!r}.')
@@ -70,7 +83,9 @@ def from_values(
         return paper_values.learn_model(oracle, seed=seed, width=width, delta=delta)
     if width is not None and width < 0:
         raise InvalidInput(f"A hidden layer of width {width} makes no sense; give zero or more, or leave it out.")
-    return _Attack(oracle, seed=seed, width=width, basis=_basis(span, oracle.input_dim)).run()
+    if checks is not None and checks < FEWEST_CHECKS:
+        raise InvalidInput(f"At least {FEWEST_CHECKS} fresh rows are needed to verify a copy; got checks={checks}.")
+    return _Attack(oracle, seed=seed, width=width, basis=_basis(span, oracle.input_dim), checks=checks).run()
 
 
 def _basis(span: Any, inputs: int) -> Array | None:
@@ -86,8 +101,10 @@ def _basis(span: Any, inputs: int) -> Array | None:
 
 
 class _Attack:
-    def __init__(self, oracle: Oracle, *, seed: int, width: int | None, basis: Array | None) -> None:
-        self.oracle, self.seed, self.width, self.basis = oracle, seed, width, basis
+    def __init__(
+        self, oracle: Oracle, *, seed: int, width: int | None, basis: Array | None, checks: int | None
+    ) -> None:
+        self.oracle, self.seed, self.width, self.basis, self.checks = oracle, seed, width, basis, checks
         self.rng = np.random.default_rng(seed)
         self.began = time.perf_counter()
         self.before = oracle.ledger.snapshot()
@@ -99,6 +116,8 @@ class _Attack:
         self.fitted_values = np.empty((0, oracle.output_dim))
         self.scale = 0.0
         self.bench: Bench | None = None
+        self.generator = torch.Generator().manual_seed(seed)
+        self.hidden = False
 
     def ask(self, rows: Array) -> Array:
         """Values at rows of the space the attack works in."""
@@ -140,8 +159,9 @@ class _Attack:
         if bench.draft is None:
             return self._not_piecewise_linear()
         first = self._repair(bench)
-        near = NEARLY * EXACT * self.scale
-        if first.exact or bench.coarse or self._error(bench.draft) > near:
+        error = self._error(bench.draft) / self.scale
+        precise = error <= PRECISE or (first.exact and error <= self._explained(bench) / self.scale)
+        if precise or bench.coarse or error > NEARLY * EXACT:
             return first
         return self._second_line(bench, first)
 
@@ -154,21 +174,21 @@ class _Attack:
         draft = self._draft
         first_line(bench)
         second = self._repair(bench)
-        if second.exact or self._error(bench.draft) <= self._error(draft):
+        if self._error(bench.draft) <= self._error(draft):
             return second
         bench.draft = draft
-        return self._result(exact=False, reason=first.reason)
+        return self._result(exact=first.exact, reason=first.reason)
 
     def _repair(self, bench: Bench) -> Extraction:
         """Verify; polish where precision is lacking, search further lines where neurons are; verify again."""
         for _ in range(REPAIRS):
-            error = self._error(bench.draft)
-            if error <= EXACT * self.scale:
+            toward = self._wrong(bench)
+            if toward is None:
                 break
             if bench.coarse and self._polished(bench):
                 break
             most = max(8, self._draft.width // 2)
-            found = further_line(bench, most)
+            found = further_line(bench, toward, most)
             if found < 0 or found > most:
                 reason = (
                     "The hyperplanes found along one line do not explain another: the model has more than one hidden "
@@ -177,9 +197,57 @@ class _Attack:
                 return self._result(exact=False, reason=reason)
             if found:
                 self._fresh_points()
-            elif not bench.coarse and self._polished(bench):
+                self._look_around(toward, found)
+            elif not bench.coarse and parameters(self._draft) <= QUICK_POLISH and self._polished(bench):
                 break
         return self._conclude(bench)
+
+    def _wrong(self, bench: Bench) -> Array | None:
+        """A point where the copy is wrong; None if neither fresh points nor the target's rounding show any."""
+        allowed = EXACT * self.scale
+        if self._error(bench.draft) <= allowed:
+            self._check_more(bench)
+        point: Array | None = None
+        if self._error(bench.draft) > allowed:
+            point = self.rows[int(self._gaps(bench.draft).argmax())]
+        elif bench.precision.plain and self._affordable(2 * LISTENED) == 2 * LISTENED:
+            point = self._heard(allowed)
+        return point if point is None or self.basis is None else point @ self.basis.T
+
+    def _look_around(self, point: Array, found: int) -> None:
+        """Fresh points between the hyperplanes just found: a bump that was met must be right all over."""
+        A, b = self._draft.A[-found:], self._draft.b[-found:]
+        normal = A[0]
+        depth = -(b * np.sign(A @ normal))[np.abs(A @ normal) > PARALLEL]
+        rows = point + self.rng.normal(size=(AROUND, len(point)))
+        rows += (self.rng.uniform(depth.min(), depth.max(), AROUND) - rows @ normal)[:, None] * normal
+        self._add(rows if self.basis is None else rows @ self.basis)
+
+    def _check_more(self, bench: Bench) -> None:
+        """As many fresh points as were asked for, or as what the copy cost makes worth while."""
+        spent = (self.oracle.ledger.snapshot() - self.before).total
+        few = int(np.clip(CHECKED * spent, FEWEST_CHECKS, MOST_CHECKS))
+        count = self._affordable((self.checks or few) - len(self.rows))
+        if count > 0:
+            self._add(bench.precision.store(fresh_points(self._whole.copy(), count, self.generator).numpy()))
+
+    def _add(self, rows: Array) -> None:
+        self.truth = np.concatenate([self.truth, self.ask_full(rows)])
+        self.rows = np.concatenate([self.rows, rows])
+
+    def _heard(self, allowed: float) -> Array | None:
+        """Where the target's rounding leads, if it tells of neurons that cancel (``rounding``)."""
+        part = slice(FEWEST_CHECKS - LISTENED, FEWEST_CHECKS)
+        heard = listen(
+            lambda X: torch.from_numpy(self.ask_full(X.numpy())), self._whole.copy(), torch.from_numpy(self.rows[part]),
+            torch.from_numpy(self.truth[part]), allowed=allowed, generator=self.generator,
+        )  # fmt: skip
+        self.hidden = heard.hidden
+        return None if heard.point is None else heard.point.numpy()
+
+    def _affordable(self, rows: int) -> int:
+        remaining = self.oracle.ledger.remaining
+        return rows if remaining is None else min(rows, remaining)
 
     def _polished(self, bench: Bench) -> bool:
         """Fit all parameters to fresh values, if precision is the limit; True if that left nothing but noise."""
@@ -200,7 +268,7 @@ class _Attack:
         better = polish(draft, self.fitted, self.fitted_values)
         if better.after > noise:
             return False
-        bench.draft = self._pruned(better.draft, noise)
+        bench.draft = self._pruned(better.draft, noise) if count <= QUICK_POLISH else better.draft
         bench.spread = 0.0
         self._fresh_points()
         return True
@@ -221,8 +289,8 @@ class _Attack:
     def _conclude(self, bench: Bench) -> Extraction:
         error = self._error(bench.draft)
         if error <= EXACT * self.scale:
-            return self._result(exact=True, reason="")
-        if error <= max(self._explained(bench), 30.0 * bench.roughness * self.scale):
+            return self._result(exact=not self.hidden, reason=HIDDEN if self.hidden else "")
+        if error <= (30.0 * bench.roughness * self.scale if bench.coarse else self._explained(bench)):
             reason = (
                 f"The copy agrees to {error / self.scale:.1e} of the output's standard deviation, as well as the "
                 f"oracle's precision allows: {bench.precision.describe()}."
@@ -243,6 +311,12 @@ class _Attack:
         assert self.bench.draft is not None
         return self.bench.draft
 
+    @property
+    def _whole(self) -> Draft:
+        """The draft as a function of full inputs."""
+        draft = self._draft
+        return draft if self.basis is None else replace(draft, A=draft.A @ self.basis, P=draft.P @ self.basis)
+
     def _fresh_points(self) -> None:
         """Rows that nothing is fitted to: 24 typical ones, and 8 ten times as far out for neurons that switch there."""
         d = self.oracle.input_dim
@@ -253,12 +327,15 @@ class _Attack:
         self.scale = spread if spread > rounding else max(float(np.abs(self.truth).max()), 1.0)
 
     def _error(self, draft: Draft | None) -> float:
-        """Largest absolute difference on the fresh points; that of far ones counts in proportion to their distance."""
+        """Largest absolute difference on the fresh points."""
+        return float(self._gaps(draft).max())
+
+    def _gaps(self, draft: Draft | None) -> Array:
+        """Absolute differences on the fresh points; those of far ones count in proportion to their distance."""
         assert draft is not None
         rows = self.rows if self.basis is None else self.rows @ self.basis.T
-        gap = np.abs(draft(rows) - self.truth).max(axis=1)
-        gap[TYPICAL:] /= 10.0
-        return float(gap.max())
+        size = np.linalg.norm(self.rows, axis=1) / np.sqrt(self.rows.shape[1])
+        return np.asarray(np.abs(draft(rows) - self.truth).max(axis=1) / np.maximum(1.0, size))
 
     def _average(self) -> Draft:
         """The constant that stands in for a copy where there is none."""
@@ -279,6 +356,10 @@ class _Attack:
             exact=False, reason=f"The model is not piecewise linear: {kind}. Only ReLU networks can be rebuilt exactly."
         )
 
+    def _gap(self, bench: Bench) -> float:
+        seen = [rows if self.basis is None else rows @ self.basis for rows in bench.seen]
+        return smallest_gap(self._whole.copy(), torch.from_numpy(np.concatenate([self.rows, *seen])))
+
     def _result(self, *, exact: bool, reason: str) -> Extraction:
         bench, draft = self.bench, self._draft
         assert bench is not None
@@ -290,8 +371,7 @@ class _Attack:
             )
         if bench.rank is not None:
             notes.append(f"The first layer listens to {bench.rank} directions only, which saved queries.")
-        if self.basis is not None:
-            draft = Draft(draft.A @ self.basis, draft.b, draft.W, draft.P @ self.basis, draft.q)
+        draft = self._whole
         return Extraction(
             model=draft.model(),
             width=draft.width,
@@ -304,7 +384,7 @@ class _Attack:
             method="values",
             reason=reason,
             verified_points=len(self.rows),
-            smallest_gap=bench.smallest_gap,
+            smallest_gap=self._gap(bench),
             notes=tuple(notes),
             facts={"noise": bench.roughness, "rank": bench.rank, "precision": bench.precision.describe()},
         )

@@ -131,6 +131,7 @@ class _Samples:
     s: Array  # [n]
     closed: dict[tuple[float, float], Kink] = field(default_factory=dict)
     refuted: list[float] = field(default_factory=list)  # where a kink was predicted and is not
+    proven: int = 0
 
     def add(self, t: Array, y: Array) -> None:
         order = np.argsort(np.concatenate([self.t, t]), kind="stable")
@@ -214,19 +215,22 @@ def scan(
     smallest: Callable[[float], float],
     known: Callable[[Array], Array] | None = None,
     start: int = 16,
+    also: float | None = None,
     limit: int = 4_000,
     rng: np.random.Generator,
 ) -> Questions[Scan]:
     """Search a line between ``low`` and ``high``.
 
     ``noise`` is the standard error of values at rows; ``known`` is subtracted from the values; kinks closer to each
-    other than ``smallest(t)`` are reported as one that is not ``single``. Gives up beyond ``limit`` samples, or 40 for
-    each kink if that is more.
+    other than ``smallest(t)`` are reported as one that is not ``single``. The first ``start`` samples are spread over
+    the line, with one at ``also``. Gives up beyond ``limit`` samples, or 40 for each proven kink if that is more.
     """
     angles = np.linspace(np.arctan(low), np.arctan(high), start)
     angles[1:-1] += rng.uniform(-0.3, 0.3, start - 2) * (angles[1] - angles[0])
     wanted = np.tan(angles)
     wanted[0], wanted[-1] = low, high
+    if also is not None:
+        wanted = np.sort(np.append(wanted, also))
     samples = _Samples(line, noise, np.empty(0), np.empty((0, 0)), np.empty(0))
     predicted: list[tuple[Piece, Piece, Kink]] = []
     while len(wanted):
@@ -239,7 +243,7 @@ def scan(
         samples.add(wanted, values)
         for before, after, kink in predicted:
             _prove(samples, before, after, kink)
-        if len(samples.t) > max(limit, 4 * start, 40 * len(samples.closed)):
+        if len(samples.t) > max(limit, 4 * start, 40 * samples.proven):
             return _result(samples, complete=False)
         wanted, predicted = _next(samples, smallest, rng)
     return _result(samples, complete=True)
@@ -255,6 +259,7 @@ def _prove(samples: _Samples, before: Piece, after: Piece, kink: Kink) -> None:
             samples.refuted.append(kink.t)
             return
     samples.closed[(kink.left, kink.right)] = kink
+    samples.proven += 1
 
 
 def _next(

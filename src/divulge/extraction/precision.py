@@ -7,7 +7,8 @@ everywhere and like a parabola, from a piecewise linear one, which bends at few 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -29,6 +30,11 @@ class Precision:
     smooth: bool
     """True if the function bends everywhere: not piecewise linear."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether the answers are those of float64 arithmetic, neither rounded nor noisy."""
+        return self.dtype == torch.float64 and self.deterministic and not self.step
+
     def noise(self, rows: Array) -> Array:
         length = np.maximum(np.linalg.norm(rows, axis=1), np.sqrt(rows.shape[1]))
         return np.asarray(np.hypot(self.floor, self.relative * length)) + SMALLEST
@@ -48,8 +54,8 @@ class Precision:
 
 
 POINTS = 6
-AWAY = 10.0
-"""One segment lies this much farther out, where other neurons are on."""
+AWAY = -10.0
+"""One segment lies this much farther out on the other side of the origin, where other neurons are on."""
 SMALLEST = 1e-140
 """Noise is never zero, so that it can be divided by: a constant function has none."""
 
@@ -61,9 +67,10 @@ def measure(oracle: Oracle, rng: np.random.Generator, seen: Array) -> Precision:
     offsets = np.linspace(-0.5, 0.5, POINTS)
     lengths = (2e3 * eps, 2e3 * eps, eps**0.25, eps**0.25)
     segments = []
-    for length, away in zip(lengths, (1.0, AWAY, 1.0, 1.0), strict=True):
-        base, direction = rng.normal(size=d), rng.normal(size=d)
-        segments.append(away * (base + length * offsets[:, None] * direction))
+    bases = rng.normal(size=(3, d))
+    for length, base in zip(lengths, (bases[0], AWAY * bases[0], *bases[1:]), strict=True):
+        size = float(np.linalg.norm(base)) / np.sqrt(d)
+        segments.append(base + size * length * offsets[:, None] * rng.normal(size=d))
     rows = np.concatenate([*segments, segments[0][:1]])
     rows = torch.from_numpy(rows).to(oracle.dtype).to(torch.float64).numpy()
     values = oracle.value(torch.from_numpy(rows)).to(torch.float64).cpu().numpy()
@@ -71,8 +78,8 @@ def measure(oracle: Oracle, rng: np.random.Generator, seen: Array) -> Precision:
     largest = float(max(np.abs(inner).max(), np.abs(seen).max()))
     deterministic = bool(np.abs(values[0] - values[-1]).max() <= eps**0.75 * largest)  # batches are summed in any order
     blocks = values[:-1].reshape(len(lengths), POINTS, -1)
-    tiny = [_bend(blocks[0], offsets, 1), _bend(blocks[1], offsets, 1) / AWAY]  # rounding grows with the row
-    step = quantum(np.concatenate([values, seen]))
+    tiny = [_bend(blocks[0], offsets, 1), _bend(blocks[1], offsets, 1) / abs(AWAY)]  # rounding grows with the row
+    step = quantum(np.concatenate([values, seen]), eps)
     floor = max(largest * eps, 0.3 * step)
     sigma = max(float(np.sqrt(np.mean(np.square(tiny)))), np.finfo(float).tiny)
     coarse = step > 0 or not deterministic
@@ -90,6 +97,22 @@ def measure(oracle: Oracle, rng: np.random.Generator, seen: Array) -> Precision:
     )
 
 
+def rougher(precision: Precision, ask: Callable[[Array], Array], rows: Array, rng: np.random.Generator) -> Precision:
+    """The precision at the worst of these rows [n, d], if that is worse than was thought: rounding differs by place."""
+    n, d = rows.shape
+    offsets = np.linspace(-0.5, 0.5, POINTS)
+    size = np.linalg.norm(rows, axis=1) / np.sqrt(d)
+    length = 2e3 * torch.finfo(precision.dtype).eps * size
+    beside = rows[:, None] + (length[:, None] * offsets)[:, :, None] * rng.normal(size=(n, 1, d))
+    values = ask(precision.store(beside.reshape(-1, d))).reshape(n, POINTS, -1)
+    bend = np.array([_bend(block, offsets, 1) for block in values])
+    return replace(
+        precision,
+        floor=max(precision.floor, float(bend.min())) if precision.floor else 0.0,
+        relative=max(precision.relative, float((bend / size).max()) / np.sqrt(d)),
+    )
+
+
 def _bend(values: Array, offsets: Array, degree: int) -> float:
     """Root mean square distance of values [n, k] from a polynomial of the given degree."""
     basis = np.vander(offsets, degree + 1)
@@ -97,8 +120,9 @@ def _bend(values: Array, offsets: Array, degree: int) -> float:
     return float(np.sqrt((residual**2).sum(axis=0).max() / (len(offsets) - degree - 1)))
 
 
-def quantum(values: Array) -> float:
-    """The largest power of ten down to 1e-9 that all values are multiples of, or 0 if there is none."""
+def quantum(values: Array, eps: float = 2.0**-52) -> float:
+    """The largest power of ten down to 1e-9 that all values are multiples of, as far as a number format of relative
+    precision ``eps`` can show them, or 0 if there is none."""
     seen = np.abs(values[values != 0.0])
     if not len(seen):
         return 0.0
@@ -106,6 +130,7 @@ def quantum(values: Array) -> float:
     for digits in range(0, 10):
         scaled = seen * 10.0**digits
         error = np.abs(scaled - np.round(scaled)).max()
-        if error <= 1e-9 + 8e-16 * largest * 10.0**digits and 1.0 <= largest * 10.0**digits < 1e12:
+        allowed = 1e-9 + 4 * eps * largest * 10.0**digits
+        if error <= allowed < 0.02 and largest * 10.0**digits >= 1.0:
             return float(10.0**-digits)
     return 0.0

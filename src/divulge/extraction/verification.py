@@ -19,6 +19,8 @@ from torch import Tensor
 from divulge.extraction.network import Copy
 
 MISSED = 1e-4
+CLOSEST = -9
+"""Points beside a hyperplane lie between 10 to this power and one away from it: two that were taken for one differ."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def fresh_points(copy: Copy, count: int, generator: torch.Generator) -> Tensor:
     X[:near] *= (offset.abs() * jitter).clamp(1e-6, 1e6)[:, None]
     beside = slice(near // 2, near)
     height = (X[beside] * normal[beside]).sum(dim=1) + offset[beside]
-    exponent = -6 * torch.rand(near - near // 2, generator=generator, dtype=torch.float64)
+    exponent = CLOSEST * torch.rand(near - near // 2, generator=generator, dtype=torch.float64)
     side = torch.where(torch.rand(near - near // 2, generator=generator) < 0.5, -1.0, 1.0).to(torch.float64)
     X[beside] += (side * 10**exponent - height)[:, None] * normal[beside]
     return X

@@ -168,7 +168,8 @@ class _Run:
             if error <= 0.1 * min(self.epsilon, 1e-8):
                 break
             before = error
-            found = further_line(bench)
+            off = ((bench.draft(rows) - truth) ** 2).sum(axis=1)
+            found = further_line(bench, rows[int(off.argmax())])
             error = self._relative(bench.draft, rows, truth)
             if error > 0.3 * before:  # what is missing is narrower than the grid, or not worth finding
                 if bench.grid >= FINEST or (found <= 0 and error <= self.epsilon and bench.grid >= ENOUGH):

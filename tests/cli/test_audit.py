@@ -76,47 +76,6 @@ def test_bad_options_get_one_sentence(trained: Path, tmp_path: Path, arguments: 
     assert "Traceback" not in done.stderr
 
 
-def test_bound_recommends_noise_and_reads_epsilon(tmp_path: Path) -> None:
-    done = run("bound", "--data", "digits", "--eta", "0.01", "--gamma", "0.05", "--json", "--out", str(tmp_path))
-    told = json.loads(done.stdout)
-    tight, loose, pure = told["bounds"]
-    assert 0 < tight["noise_multiplier"] < loose["noise_multiplier"]
-    assert tight["epsilon"] > loose["epsilon"] > pure["epsilon"] > 0
-    assert Path(told["plot"]).stat().st_size > 5000
-    at = json.loads(run("bound", "--kappa", "0.001", "--epsilon", "8", "--json").stdout)["bounds"]
-    assert at[0]["gamma"] < at[1]["gamma"] < 1
-    sampled = run("bound", "--kappa", "0.001", "--epsilon", "4", "--steps", "20", "--sampling-rate", "0.1")
-    assert "privacy-loss distribution" in sampled.stdout
-    wanted = run("bound", "--kappa", "0.001", "--gamma", "0.1", "--steps", "20", "--sampling-rate", "0.1")
-    assert "noise multiplier" in wanted.stdout
-
-
-def test_priors_in_closed_form_do_not_underflow() -> None:
-    done = run("bound", "--prior", "gaussian:3072:0.3", "--eta", "2")
-    assert done.exit_code == 0
-    assert "10^-" in done.stdout
-    assert run("bound", "--prior", "uniform:10", "--eta", "0.5").exit_code == 0
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["--kappa", "2"],
-        ["--kappa", "0.1", "--prior", "uniform:3"],
-        ["--prior", "uniform:3"],
-        ["--prior", "cauchy:3", "--eta", "0.1"],
-        ["--prior", "uniform:x", "--eta", "0.1"],
-        ["--data", "digits", "--eta", "9"],
-        ["--kappa", "0.1", "--gamma", "0.05"],
-    ],
-)
-def test_bound_says_what_it_needs(arguments: list[str]) -> None:
-    done = run("bound", *arguments)
-    assert done.exit_code == 2
-    assert done.stderr.startswith("divulge: ")
-
-
 def test_reproduce_names_what_there_is() -> None:
     done = run("reproduce", "nothing")
     assert done.exit_code == 2

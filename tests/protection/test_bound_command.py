@@ -36,6 +36,15 @@ def test_json_is_one_object_and_a_recipe_sets_the_schedule(tmp_path: Path) -> No
     assert 0.01 < tight["gamma"] < 0.01 * 2.72**2 + 1e-5
 
 
+def test_sampled_batches_and_pictures_in_closed_form() -> None:
+    code, text, _ = _bound("--kappa", "0.001", "--gamma", "0.1", "--steps", "20", "--sampling-rate", "0.1")
+    assert code == 0
+    assert "each with 0.1 of the records" in text
+    code, text, _ = _bound("--prior", "gaussian:3072:0.3", "--eta", "2", "--epsilon", "50")
+    assert code == 0
+    assert "chance 10^-" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -54,6 +63,7 @@ def test_json_is_one_object_and_a_recipe_sets_the_schedule(tmp_path: Path) -> No
         ("--prior cauchy:3 --eta 1", "no prior"),
         ("--prior uniform:x --eta 1", "uniform:DIMENSION"),
         ("--kappa 0.1 --prior uniform:3", "in one way"),
+        ("", "in one way"),
         ("--kappa 0.1 --recipe nowhere.json", "not there"),
         ("--kappa 0.1 --recipe r.json --steps 3", "leave --steps"),
     ],

@@ -192,7 +192,8 @@ class _Run:
         return float(((draft(rows) - truth) ** 2).sum() / max(((truth - truth.mean(axis=0)) ** 2).sum(), 1e-300))
 
     def _refitted(self, draft: Draft, *held: Array) -> Draft:
-        """Outer weights by least squares on fresh values; neurons that the held-out ones do not miss are left out."""
+        """Outer weights by least squares on fresh values; neurons that the held-out ones do not miss are left out, or
+        merged with the ones beside them."""
         rows = self.rng.normal(size=(2 * (draft.width + self.oracle.input_dim + 1), self.oracle.input_dim))
         seen = rows, self.ask(rows)
         error = self._relative(draft, *held)
@@ -202,10 +203,11 @@ class _Run:
         allowed = max(2.0 * error, 1e-9 * self.epsilon)
         while draft.width and error <= self.epsilon:
             weakest = int(np.argmin(_strength(draft, rows)))
-            fewer = _least_squares(draft.without(weakest), *seen)
-            if self._relative(fewer, *held) > allowed:
+            smaller = (_least_squares(fewer, *seen) for fewer in (draft.closest_merged(), draft.without(weakest)))
+            found = next((fewer for fewer in smaller if self._relative(fewer, *held) <= allowed), None)
+            if found is None or found.width == draft.width:
                 break
-            draft = fewer
+            draft = found
         return draft
 
     def _result(self, rows: Array, truth: Array, reason: str) -> Approximation:

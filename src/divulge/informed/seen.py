@@ -79,8 +79,8 @@ class Sight:
         return torch.cat(parts, dim=1).to(torch.float32)
 
     def through(self, run: Trained) -> Trained:
-        """A training run as the adversary sees where it ends."""
-        return run if self.probes is None and self.chosen is None else _Seen(self, run)
+        """A training run as the adversary sees where it ends, with all weights or with logits."""
+        return run if self.probes is None else _Seen(self, run)
 
     def _logits(self, theta: Tensor) -> Tensor:
         assert self.probes is not None
@@ -89,7 +89,7 @@ class Sight:
 
 
 class _Seen:
-    """A run whose ``theta`` and derivatives are those of the features."""
+    """A run whose ``theta`` and derivatives are those of the logits."""
 
     def __init__(self, sight: Sight, run: Trained) -> None:
         self.sight, self.run = sight, run
@@ -98,18 +98,12 @@ class _Seen:
 
     def forward(self, dZ: Tensor) -> Tensor:
         moved = self.run.forward(dZ)
-        if self.sight.chosen is not None:
-            return self.sight.image(moved)
         jvp: Any = torch.func.jvp
         push = torch.func.vmap(lambda theta, change: jvp(self.sight._logits, (theta,), (change,))[1])
         image: Tensor = push(self._theta(), moved.double())
         return image.to(moved.dtype)
 
     def backward(self, residual: Tensor) -> Tensor:
-        if self.sight.chosen is not None:
-            whole = residual.new_zeros(len(residual), len(self.sight.reference))
-            whole[:, self.sight.chosen] = residual
-            return self.run.backward(whole)
         vjp: Any = torch.func.vjp
         pull = torch.func.vmap(lambda theta, change: vjp(self.sight._logits, theta)[1](change)[0])
         return self.run.backward(pull(self._theta(), residual.double()).to(residual.dtype))

@@ -114,6 +114,28 @@ def test_absolute_gradients_are_recognised_and_still_leak(target: nn.Module, dig
     by_training(saliency, STUDENT, digits.train.X, queries=10, steps=5, combinations=2)
 
 
+def test_integrated_gradients_are_recognised_and_undone(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
+    """They are the mean gradient on the way from zero, times the input: hidden only where the input is zero."""
+    from divulge.oracles.captum_guard import Explained
+
+    oracle = divulge.oracle(target, access="gradient")
+    explained = Explained(oracle, "integrated-gradients", steps=20)
+    copies = [by_training(one, STUDENT, digits.train.X, queries=20, steps=QUICK) for one in (oracle, explained)]
+    raw, undone = (agreement(copy.model, target, digits.test.X) for copy in copies)
+    assert any("integrated gradients" in note for note in copies[1].notes)
+    assert not any("integrated gradients" in note for note in copies[0].notes)
+    assert undone > max(0.85, raw - 0.1)
+
+
+def test_a_linear_layer_is_not_solved_from_gradients_that_are_partly_hidden(digits: divulge.datasets.Dataset) -> None:
+    from divulge.oracles.captum_guard import Explained
+
+    linear = divulge.models.build("softmax", shape=(64,), outputs=10, seed=3)
+    explained = Explained(divulge.oracle(linear, access="gradient"), "integrated-gradients", steps=5)
+    assert not by_training(explained, "softmax", digits.train.X, queries=12, steps=5).exact
+    assert by_training(explained, "softmax", "gaussian", queries=12).exact
+
+
 def test_gaussian_inputs_need_no_data(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     oracle = divulge.oracle(target, access="gradient")
     stolen = by_training(oracle, STUDENT, "gaussian", queries=60, steps=400)

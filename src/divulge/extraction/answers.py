@@ -22,6 +22,8 @@ Outputs = Literal["logits", "log-probabilities", "probabilities"]
 Classes = Literal["all", "predicted"]
 ROWS_AT_ONCE = 256
 """Rows asked in one request, so that a target that fails in the middle has answered those before."""
+COMPLETE = 1e-2
+"""Share of the values' variance that integrated gradients, made of a finite sum, may leave unexplained."""
 NEARLY = 1e-2
 """How far rounded probabilities may be from summing to one."""
 
@@ -45,6 +47,8 @@ class Answers:
     """[n, m, d]: those combinations."""
     absolute: bool = False
     """Only the size of every entry of a gradient is known, not its sign."""
+    known: Tensor | None = None
+    """[n, d]: one where the explanations, integrated gradients, tell a gradient, zero where they hide it; or None."""
 
     def __len__(self) -> int:
         return len(self.X)
@@ -55,7 +59,7 @@ class Answers:
 
         return Answers(
             self.X[rows], self.raw_values[rows], part(self.raw_gradients), self.logits[rows], self.shown[rows],
-            self.centre[rows], part(self.combine), part(self.gradients), self.absolute,
+            self.centre[rows], part(self.combine), part(self.gradients), self.absolute, part(self.known),
         )  # fmt: skip
 
     def followed_by(self, other: Answers) -> Answers:
@@ -69,7 +73,7 @@ class Answers:
             joined(self.X, other.X), joined(self.raw_values, other.raw_values),
             maybe(self.raw_gradients, other.raw_gradients), joined(self.logits, other.logits),
             joined(self.shown, other.shown), joined(self.centre, other.centre), maybe(self.combine, other.combine),
-            maybe(self.gradients, other.gradients), self.absolute and other.absolute,
+            maybe(self.gradients, other.gradients), self.absolute and other.absolute, maybe(self.known, other.known),
         )  # fmt: skip
 
     def to(self, dtype: torch.dtype, device: torch.device | str) -> Answers:
@@ -81,7 +85,7 @@ class Answers:
 
         return Answers(
             cast(self.X), cast(self.raw_values), maybe(self.raw_gradients), cast(self.logits), cast(self.shown),
-            cast(self.centre), maybe(self.combine), maybe(self.gradients), self.absolute,
+            cast(self.centre), maybe(self.combine), maybe(self.gradients), self.absolute, maybe(self.known),
         )  # fmt: skip
 
 
@@ -128,10 +132,29 @@ def told_outputs(values: Tensor, threshold: float = 0.0) -> Outputs:
     return "logits"
 
 
+def are_integrated(values: Tensor, gradients: Tensor | None, outputs: Outputs) -> bool:
+    """Whether explanations [n, k, d] are integrated gradients from some baseline: each adds up to its value, but for a
+    number that all rows share. Those of probabilities tell no logit's gradient, and are left as they are."""
+    if gradients is None or len(values) < 2 or outputs != "logits":
+        return False
+    left = values - gradients.sum(dim=2)
+    return float(left.var(dim=0).mean()) < COMPLETE * float(values.var(dim=0).mean())
+
+
 def understand(
-    X: Tensor, values: Tensor, gradients: Tensor | None, *, outputs: Outputs, classes: Classes = "all"
+    X: Tensor,
+    values: Tensor,
+    gradients: Tensor | None,
+    *,
+    outputs: Outputs,
+    classes: Classes = "all",
+    integrated: bool = False,
 ) -> Answers:
-    """Answers in the form that a student is fitted to."""
+    """Answers in the form that a student is fitted to.
+
+    Integrated gradients from a baseline of zero, the usual one, are divided by the input: the mean gradient on the way,
+    wherever the input is not zero.
+    """
     X = X.to("cpu", torch.float64)
     k = values.shape[1]
     shown = torch.ones_like(values, dtype=torch.bool)
@@ -149,6 +172,10 @@ def understand(
     logits = (centre @ torch.where(shown, logits, 0.0)[:, :, None])[:, :, 0]
     if gradients is None:
         return Answers(X, values, None, logits, seen, centre, None, None)
+    told = None
+    if integrated:
+        told = (X != 0).to(torch.float64)
+        gradients = torch.where(X[:, None, :] != 0, gradients / torch.where(X == 0, 1.0, X)[:, None, :], 0.0)
     known = torch.where(shown[:, :, None], gradients * slope[:, :, None], 0.0)
     if classes == "all":
         combine, known = centre, centre @ known
@@ -159,7 +186,8 @@ def understand(
             combine = combine - torch.softmax(torch.where(shown, logits, -torch.inf), dim=1)
         combine = combine[:, None, :]
     absolute = bool((gradients >= 0).all()) and bool((gradients > 0).any()) and k > 1
-    return Answers(X, values, gradients, logits, seen, centre, combine, known, absolute and outputs == "logits")
+    absolute = absolute and outputs == "logits"
+    return Answers(X, values, gradients, logits, seen, centre, combine, known, absolute, told)
 
 
 def _from_probabilities(p: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from divulge.errors import AccessDenied, AttackFailed, DivulgeError, InvalidInput
 from divulge.extraction import choosing, hidden_student
-from divulge.extraction.answers import Answers, Classes, Outputs, ask, told_outputs, understand
+from divulge.extraction.answers import Answers, Classes, Outputs, are_integrated, ask, told_outputs, understand
 from divulge.extraction.fitting import Fitter, Match, Method, Settings, together
 from divulge.extraction.linear_student import Solved, is_linear, solve
 from divulge.extraction.result import Extraction
@@ -158,7 +158,9 @@ def _gather(
     X = X[: len(values)]
     told = outputs or told_outputs(values, oracle.threshold)
     fitter = replace(fitter, settings=replace(settings, outputs=told))
-    answers = understand(X, values, maps, outputs=told, classes=settings.classes)
+    integrated = settings.method == "default" and are_integrated(values, maps, told)
+    form: dict[str, Any] = {"outputs": told, "classes": settings.classes, "integrated": integrated}
+    answers = understand(X, values, maps, **form)
     rounds = ACTIVE_ROUNDS if choose == "active" else 0
     for turn in range(rounds):
         more = math.ceil((count - len(answers)) / (rounds - turn))
@@ -178,7 +180,7 @@ def _gather(
         except DivulgeError as error:
             stopped = error
             break
-        extra = understand(pool[chosen][: len(values)], values, maps, outputs=told, classes=settings.classes)
+        extra = understand(pool[chosen][: len(values)], values, maps, **form)
         answers, pool = answers.followed_by(extra), pool[rest]
     return answers, stopped, fitter
 
@@ -295,6 +297,12 @@ def _notes(answers: Answers) -> list[str]:
     notes = []
     if answers.absolute:
         notes.append("No gradient has a negative entry: taken for absolute values, whose signs the student must find.")
+    if answers.known is not None:
+        share = 100 * float(answers.known.mean())
+        notes.append(
+            "Every explanation adds up to its value: taken for integrated gradients from zero, which divided by the "
+            f"input tell {share:.0f} % of the gradients."
+        )
     if answers.raw_gradients is not None:
         dead = int((answers.raw_gradients == 0).flatten(1).all(dim=1).sum())
         if 0 < dead < len(answers):

@@ -74,7 +74,7 @@ def fits(student: nn.Module) -> bool:
 
 def solve(student: nn.Module, answers: Answers, generator: torch.Generator) -> nn.Module | None:
     """The network that the queries determine, in float64; None where they do not determine one of this width."""
-    if answers.gradients is None or answers.absolute:
+    if answers.gradients is None or answers.absolute or (answers.known is not None and not answers.known.all()):
         return None
     width = next(layer.out_features for layer in student.modules() if isinstance(layer, nn.Linear))
     answers = answers[: max(LEAST, ENOUGH * width // answers.gradients.shape[1])]

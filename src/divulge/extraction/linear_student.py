@@ -33,7 +33,10 @@ def is_linear(student: nn.Module) -> bool:
 
 def solve(student: nn.Module, answers: Answers, eps: float) -> Solved | None:
     """The layer that the first query with every class shown tells, or None if there is none or others contradict it."""
-    whole = (answers.shown.all(dim=1)).nonzero()[:, 0]
+    complete = answers.shown.all(dim=1)
+    if answers.known is not None:
+        complete = complete & answers.known.all(dim=1)
+    whole = complete.nonzero()[:, 0]
     if answers.gradients is None or answers.absolute or not len(whole):
         return None
     first = int(whole[0])

@@ -53,6 +53,8 @@ class Normalised:
             (slope,) = torch.autograd.grad((z * onto).sum(), X, create_graph=True)
             wanted = (mixes[:, :, None, :] @ batch.gradients).reshape(count * n, -1)
             difference = (slope.abs() if batch.absolute else slope) - wanted
+            if batch.known is not None:
+                difference = difference * batch.known.repeat(count, 1)
             parts = 1 if self._one_at_a_time(batch) else batch.combine.shape[1]
             loss = self.weight_gradients * difference.square().sum() / (count * n * parts * self.gradient_scale)
             return loss + self.weight_values * self._values(z[:n], batch)

@@ -90,6 +90,8 @@ def _rows() -> Iterator[Row]:
         yield Row("2", f"CIFAR-10 {name} at 1/8 width, values", f"cifar10/{name}", [30, 100, 1000], options=VALUES)
     yield Row("-", "2-layer, captum saliency (absolute)", one, [100], explain="saliency", small=True)
     yield Row("-", "2-layer, captum integrated gradients", one, [100], explain="integrated-gradients", small=True)
+    yield Row("-", "2-layer, captum integrated gradients, Gaussian queries", one, [30, 100],
+              explain="integrated-gradients", options={"inputs": "gaussian"}, small=True)  # fmt: skip
     yield Row("-", "2-layer, predicted class only", one, [100], options={"classes": "predicted"}, small=True)
     yield Row("-", "2-layer, values, active", one, [100, 300, 1000], options={**VALUES, "choose": "active"}, small=True)
 

@@ -34,6 +34,7 @@ def test_measured_success_stays_below_the_bounds_and_the_files_are_written(
     assert none["epsilon"] == "inf"
     assert none["mean_mse"] < weak["mean_mse"] < private["mean_mse"]
     assert none["mean_mse"] < result["class_mean"] < private["mean_mse"]
+    assert weak["mean_mse"] < weak["ridge_mean_mse"]
     assert private["test_accuracy"] < none["test_accuracy"]
     for point in result["points"]:
         for got in point["success"].values():

@@ -86,6 +86,7 @@ def test_the_printed_method_may_search_first_and_goes_on_with_its_trials(target:
     [
         (["nowhere"], 2, "no model"),
         (["{}/untrained"], 3, "give n"),
+        (["{}/untrained", "--n", "6", "--restarts", "1"], 3, "broken weights agrees on 0"),
         (["{}/model", "--range", "0"], 2, "two numbers"),
         (["{}/model", "--time", "soon"], 2, "A time"),
         (["{}/model", "--method", "magic"], 2, "row-space"),

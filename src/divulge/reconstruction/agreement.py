@@ -6,7 +6,7 @@ restart and training inputs do not, so agreement ranks samples, and needs no tru
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -28,6 +28,10 @@ class Agreed:
     """Mean over the other restarts of the likeness of their nearest sample, 0 to 1."""
     votes: Tensor
     """How many restarts found it."""
+
+    def first(self, count: int) -> Agreed:
+        """The ``count`` most trusted samples."""
+        return Agreed(*(getattr(self, part.name)[:count] for part in fields(self)))
 
 
 def likeness(A: Tensor, B: Tensor) -> Tensor:
@@ -77,7 +81,7 @@ def pool(found: Candidates, *, at_least: int | None = None, alike: float | None 
         samples.append((X[group] * weight[group, None]).sum(0) / weight[group].sum())
         multipliers.append(weight[group].sum() / len(set(run[group].tolist())))
     if not chosen:
-        return Agreed(X[:0], labels[:0], weight[:0], confidence[:0], votes[:0])
+        return Agreed(X, labels, weight, confidence, votes).first(0)
     best = torch.argsort(confidence[chosen], descending=True, stable=True)
     index = torch.tensor(chosen)[best]
     return Agreed(torch.stack(samples)[best], labels[index], torch.stack(multipliers)[best], confidence[index],

@@ -31,6 +31,8 @@ from divulge.reconstruction.subspace import RowSpace, row_space
 
 Method = Literal["row-space", "paper", "kinks"]
 Bound = float | Tensor
+UNEXPLAINED = 0.9
+"""A residual above this is what random weights leave too."""
 Batch = dict[str, Tensor | None]
 Job = tuple[int, Tensor | None]
 """The seed of a batch, and the samples that it starts from."""
@@ -93,6 +95,8 @@ def from_weights(
     )  # fmt: skip
     found = _run(attack, seed=seed, batches=batches, seconds=seconds, checkpoint=checkpoint, workers=workers)
     agreed = pool(found, at_least=at_least, alike=alike)
+    if float(found.residual.min()) > UNEXPLAINED:
+        agreed = agreed.first(0)
     return _result(attack, found, agreed, seed=seed, seconds=time.perf_counter() - started, shape=shape,
                    value_range=value_range)  # fmt: skip
 
@@ -236,8 +240,13 @@ def _result(
     fitted = None
     if found.mean is not None and attack.prior is not None:
         fitted = infer_mean(agreed.samples, attack.prior.low, attack.prior.high, found.mean.double().mean(dim=0))
-    reason = ""
-    if len(agreed.samples) == 0:
+    reason, residual = "", float(found.residual.min())
+    if residual > UNEXPLAINED:
+        reason = (
+            f"The best of {len(found.inputs)} restarts leaves {residual:.0%} of the first layer unexplained, as with "
+            "weights that were never trained; no sample of theirs means anything."
+        )
+    elif len(agreed.samples) == 0:
         reason = (
             f"No sample was found by more than one of {len(found.inputs)} restarts; the weights do not give inputs "
             "away in a form this attack can read."
@@ -246,7 +255,7 @@ def _result(
     bounds = None if value_range is None else tuple(float(torch.as_tensor(b).double().mean()) for b in value_range)
     return Reconstruction(
         samples=agreed.samples, labels=agreed.labels, multipliers=agreed.multipliers, confidence=agreed.confidence,
-        residual=float(found.residual.min()), rank=attack.space.rank, method="row-space", seed=seed, seconds=seconds,
+        residual=residual, rank=attack.space.rank, method="row-space", seed=seed, seconds=seconds,
         restarts=len(found.inputs), mean=given if given is not None else fitted, mean_known=given is not None,
         value_range=bounds,  # type: ignore[arg-type]
         shape=matching.picture_shape(attack.network.input_dim) if shape is None else shape, votes=agreed.votes,

@@ -56,6 +56,7 @@ def test_sampled_batches_and_pictures_in_closed_form() -> None:
         ("--prior gaussian:9:1 --eta 99", "kappa is 1"),
         ("--data digits --eta 9", "always right"),
         ("--data digits", "--eta"),
+        ("--data digits --eta 0.1 --error cosine", "mse, l2, l1, max"),
         ("--kappa 0.01 --delta 0", "strictly between 0 and 1"),
         ("--kappa 0.01 --epsilon inf", "finite"),
         ("--kappa 0.01 --epsilon 1e6 --sampling-rate 0.5", "smaller epsilon"),

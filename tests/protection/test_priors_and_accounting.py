@@ -48,6 +48,17 @@ def test_kappa_from_data_agrees_with_the_closed_form_of_the_prior_it_was_drawn_f
     assert float(kappa.guess.norm()) < 0.5
 
 
+def test_kappa_is_measured_in_the_error_that_was_chosen() -> None:
+    data = torch.rand(4000, 2, generator=torch.Generator().manual_seed(1))
+    truth = {"max": 0.4**2, "l1": 2 * 0.2**2, "l2": math.pi * 0.2**2, "mse": math.pi * 2 * 0.2**2}
+    for error, area in truth.items():
+        eta = 0.2**2 if error == "mse" else 0.2
+        kappa = priors.estimate_kappa(data, eta, error=error)
+        assert kappa.estimate <= area * 1.2
+        assert kappa.upper >= area * 0.9
+        assert kappa.ceiling >= area
+
+
 def test_kappa_is_not_fitted_to_the_records_it_is_measured_on() -> None:
     X, _ = datasets.load("digits").train
     close = priors.estimate_kappa(X, 0.005)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -23,8 +23,11 @@ def command(
     data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="What is predicted, of your own table.")] = None,
     eta: Annotated[
-        float | None, typer.Option(help="A reconstruction counts within this error (mean squared, with --data).")
+        float | None, typer.Option(help="A reconstruction counts within this error (Euclidean, with --prior).")
     ] = None,
+    error: Annotated[
+        str, typer.Option(metavar="mse|l2|l1|max", help="How the error is measured, with --data.")
+    ] = "mse",
     prior: Annotated[
         str | None, typer.Option(metavar="uniform:D|gaussian:D[:SIGMA]", help="A prior in closed form instead of data.")
     ] = None,
@@ -53,7 +56,7 @@ def command(
     with session(json=json, quiet=quiet):
         from divulge.protection.page import chance
 
-        log_kappa, source, counted = _log_kappa(data, data_dir, target, eta, prior, kappa, seed)
+        log_kappa, source, counted = _log_kappa(data, data_dir, target, eta, error, prior, kappa, seed)
         schedule = _schedule(recipe, records or counted, steps, sampling_rate)
         if epsilon is not None:
             rows, accepted = _at_epsilon(log_kappa, epsilon, delta, schedule), None
@@ -75,7 +78,7 @@ def command(
 
 
 def _log_kappa(
-    data: str | None, data_dir: Path | None, target: str | None, eta: float | None, prior: str | None,
+    data: str | None, data_dir: Path | None, target: str | None, eta: float | None, error: str, prior: str | None,
     kappa: float | None, seed: int,
 ) -> tuple[float, str, int | None]:  # fmt: skip
     """The blind guess's chance, where it comes from, and how many records there are."""
@@ -94,7 +97,7 @@ def _log_kappa(
         from divulge import datasets
 
         rows = datasets.load(data, data_dir, target=target).train.X
-        found = priors.estimate_kappa(rows, eta, seed=seed)
+        found = priors.estimate_kappa(rows, eta, error=cast("Any", error), seed=seed)
         if found.upper >= 1:
             raise InvalidInput(f"With --eta {eta:g} a blind guess is always right; count only closer ones.")
         told = (
@@ -105,8 +108,8 @@ def _log_kappa(
     name, *numbers = prior.split(":")
     try:
         dimension, sigma = int(numbers[0]), float(numbers[1]) if len(numbers) > 1 else 1.0
-    except (IndexError, ValueError) as error:
-        raise InvalidInput(f"--prior is uniform:DIMENSION or gaussian:DIMENSION:SIGMA; got {prior!r}.") from error
+    except (IndexError, ValueError) as failure:
+        raise InvalidInput(f"--prior is uniform:DIMENSION or gaussian:DIMENSION:SIGMA; got {prior!r}.") from failure
     if name == "uniform":
         return priors.log_kappa_uniform(dimension, eta), "Proposition 6, uniform on the unit ball", None
     if name == "gaussian":

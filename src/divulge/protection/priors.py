@@ -19,7 +19,8 @@ from torch import Tensor
 
 from divulge.errors import InvalidInput
 
-ErrorMeasure = Literal["l2", "mse"]
+ErrorMeasure = Literal["mse", "l2", "l1", "max"]
+_POWERS = {"mse": 2.0, "l2": 2.0, "l1": 1.0, "max": math.inf}
 
 
 def log_kappa_uniform(dimension: int, eta: float) -> float:
@@ -86,6 +87,9 @@ def estimate_kappa(
 ) -> Kappa:
     """The best oblivious guess for records like ``data`` [n, d], and how often it is within eta.
 
+    ``error`` is the mean squared error, the Euclidean distance ("l2"), the sum of absolute differences ("l1") or the
+    largest of them ("max").
+
     Half of the records suggest guesses (themselves, and the means of their neighbourhoods), the other half judge the
     best one, so the estimate is not fitted to what it is measured on.
     """
@@ -93,8 +97,8 @@ def estimate_kappa(
         raise InvalidInput(f"confidence must lie strictly between 0 and 1; got {confidence}.")
     if not (eta > 0 and math.isfinite(eta)):
         raise InvalidInput(f"eta must be positive and finite; got {eta}.")
-    if error not in ("l2", "mse"):
-        raise InvalidInput(f'error is "l2" or "mse", not {error!r}.')
+    if error not in _POWERS:
+        raise InvalidInput(f"error is {', '.join(_POWERS)}; got {error!r}.")
     try:
         X = torch.as_tensor(np.asarray(data, dtype=np.float64)).reshape(len(data), -1)
     except (TypeError, ValueError) as failure:
@@ -103,14 +107,14 @@ def estimate_kappa(
         raise InvalidInput(f"{len(X)} records are too few to estimate kappa; give at least 20.")
     if not bool(torch.isfinite(X).all()):
         raise InvalidInput("The records hold NaN or infinity; kappa needs finite numbers.")
-    radius = eta if error == "l2" else math.sqrt(eta * X.shape[1])
+    radius, power = math.sqrt(eta * X.shape[1]) if error == "mse" else eta, _POWERS[error]
     order = torch.randperm(len(X), generator=torch.Generator().manual_seed(seed))
     proposing, judging = X[order[: len(X) // 2]], X[order[len(X) // 2 :]]
-    guess = _best_guess(proposing, proposing[:candidates], radius)
-    hits = int((torch.cdist(guess[None], judging)[0] <= radius).sum())
+    guess = _best_guess(proposing, proposing[:candidates], radius, power)
+    hits = int((torch.cdist(guess[None], judging, p=power)[0] <= radius).sum())
     # any ball of radius eta that holds a record lies inside the ball of twice the radius around that record
     centres = proposing[:candidates]
-    doubled = (torch.cdist(centres, judging) <= 2 * radius).sum(dim=1)
+    doubled = (torch.cdist(centres, judging, p=power) <= 2 * radius).sum(dim=1)
     level = 1 - (1 - confidence) / len(centres)  # every centre at once (Bonferroni)
     return Kappa(
         estimate=hits / len(judging),
@@ -122,12 +126,12 @@ def estimate_kappa(
     )
 
 
-def _best_guess(records: Tensor, starts: Tensor, radius: float) -> Tensor:
+def _best_guess(records: Tensor, starts: Tensor, radius: float, power: float) -> Tensor:
     """The point with the most records within ``radius``: every start and its mean shifts, the fullest ball wins."""
     centres = torch.cat([starts, records.mean(dim=0, keepdim=True)])
     best, most = centres[0], -1
     for _ in range(4):
-        near = torch.cdist(centres, records) <= radius
+        near = torch.cdist(centres, records, p=power) <= radius
         counts = near.sum(dim=1)
         if int(counts.max()) > most:
             best, most = centres[int(counts.argmax())].clone(), int(counts.max())

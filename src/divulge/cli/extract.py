@@ -119,11 +119,11 @@ def _attack(oracle: Oracle, access: str, method: str, checks: int | None, option
     elif method == "deep":
         stolen = attacks.deep_from_gradients(oracle, seed=options["seed"], **verify)
     elif method == "worst-case":
-        stolen = attacks.worst_case(oracle, seed=options["seed"])
+        stolen = attacks.worst_case(oracle, seed=options["seed"], **verify)
     elif access == "gradient":
         stolen = attacks.from_gradients(oracle, **printed, **verify, **options)
     else:
-        stolen = attacks.from_values(oracle, **printed, **options)
+        stolen = attacks.from_values(oracle, **printed, **verify, **options)
     return stolen
 
 

@@ -12,7 +12,7 @@ from divulge.extraction.network import Copy
 PAIRS = 8
 
 
-def smooth(target: Target, tolerance: Tolerance, eps: float, generator: torch.Generator) -> str | None:
+def smooth(target: Target, tolerance: Tolerance, eps: float, reach: float, generator: torch.Generator) -> str | None:
     """The kind of activation if the target is curved everywhere; None if it is piecewise linear. Asks 16 to 20 rows."""
     X = torch.randn(PAIRS, target.inputs, generator=generator, dtype=torch.float64)
     step = eps ** (1 / 3) * torch.randn(PAIRS, target.inputs, generator=generator, dtype=torch.float64)
@@ -20,17 +20,17 @@ def smooth(target: Target, tolerance: Tolerance, eps: float, generator: torch.Ge
     change = (gradient[PAIRS:] - gradient[:PAIRS]).flatten(1).norm(dim=1)
     if int((change > tolerance.jump).sum()) < PAIRS - 2:
         return None
-    return _name(target, step[0], float(gradient.flatten(1).norm(dim=1).max()), generator)
+    return _name(target, step[0], float(gradient.flatten(1).norm(dim=1).max()), reach, generator)
 
 
-def _name(target: Target, step: Tensor, scale: float, generator: torch.Generator) -> str:
+def _name(target: Target, step: Tensor, scale: float, reach: float, generator: torch.Generator) -> str:
     """Tell activations apart by what is left of them far out, and by the symmetry of their curvature about the origin.
 
     Sigmoid and tanh go flat far out; the curvature of softplus, GELU and SiLU is even, so it is nearly the same on
     both sides of the origin; that of ELU lives on one side only.
     """
     x = torch.randn(target.inputs, generator=generator, dtype=torch.float64)
-    far = 1e6 * x
+    far = reach * x
     _, gradient = target.maps(torch.stack([far, -far, x, x + step, -x, -x - step]))
     if float(gradient[:2].abs().max()) < 1e-6 * scale:
         return "sigmoid or tanh"

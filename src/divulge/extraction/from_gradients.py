@@ -14,6 +14,7 @@ knows biases, several outputs and more neurons than inputs. Where it departs, an
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Literal
 
@@ -25,11 +26,12 @@ from divulge.extraction import diagnosis
 from divulge.extraction.affine import Answers, SampleLines, Target, quality
 from divulge.extraction.explore import Exploration, line_copy, wrong_rows
 from divulge.extraction.kinks import ROUNDS, KinkSearch
+from divulge.extraction.logits import Logits, Outputs, beneath, on_top
 from divulge.extraction.network import Copy
 from divulge.extraction.result import Extraction
 from divulge.extraction.rounding import HIDDEN, Heard, listen
 from divulge.extraction.verification import Verification, fresh_points, smallest_gap, spread
-from divulge.oracles.base import Oracle
+from divulge.oracles.base import Oracle, Spent
 from divulge.progress import report
 
 Method = Literal["default", "paper"]
@@ -51,6 +53,7 @@ def from_gradients(
     seed: int = 0,
     width: int | None = None,
     method: Method = "default",
+    outputs: Outputs | None = None,
     checks: int | None = None,
     delta: float = 0.05,
 ) -> Extraction:
@@ -59,7 +62,8 @@ def from_gradients(
     ``width`` is needed by ``method="paper"`` only; the default finds it, and says so if it is not what you expected.
     ``checks`` is how many fresh rows (values, not gradients) verify the copy: the more, the narrower the cancelling
     neurons that cannot have been missed (``smallest_gap``). By default there are 1,000 to 4,000, as many as bring that
-    gap down to 0.01. ``delta`` is the printed algorithm's failure probability.
+    gap down to 0.01. ``outputs`` is what the oracle shows, logits or probabilities; by default several outputs tell,
+    and a single one counts as a logit. ``delta`` is the printed algorithm's failure probability.
     """
     if method not in ("default", "paper"):
         raise InvalidInput(f'method is "default" or "paper", not {method!r}.')
@@ -71,20 +75,22 @@ def from_gradients(
         from divulge.extraction.paper_gradients import learn_model
 
         return learn_model(oracle, seed=seed, width=width, delta=delta, checks=checks or CHECKS)
-    run = _Run(oracle, seed=seed, width=width, checks=checks)
+    spent = oracle.ledger.snapshot()
+    oracle = beneath(oracle, outputs, seed)
+    run = _Run(oracle, seed=seed, width=width, checks=checks, spent=spent)
     try:
-        return run.result()
+        return on_top(run.result(), oracle)
     except DivulgeError as error:
-        error.partial = run.gathered(exact=False, reason=str(error))
+        error.partial = on_top(run.gathered(exact=False, reason=str(error)), oracle)
         raise
 
 
 class _Run:
     """One extraction: what was asked, what is known, how it ends."""
 
-    def __init__(self, oracle: Oracle, *, seed: int, width: int | None, checks: int | None) -> None:
+    def __init__(self, oracle: Oracle, *, seed: int, width: int | None, checks: int | None, spent: Spent) -> None:
         self.oracle, self.seed, self.width, self.checks = oracle, seed, width, checks
-        self.began, self.spent = time.perf_counter(), oracle.ledger.snapshot()
+        self.began, self.spent = time.perf_counter(), spent
         self.target = Target(oracle)
         self.generator = torch.Generator().manual_seed(seed)
         self.copy = Copy.nothing(oracle.input_dim, oracle.output_dim)
@@ -92,6 +98,7 @@ class _Run:
         self.witnesses: Answers | None = None
         self.verification: Verification | None = None
         self.gap: float | None = None
+        self.reach = math.inf
         self.lines = 0
         self.seen: list[Tensor] = []  # every point the target answered, for what could have been missed
 
@@ -117,22 +124,24 @@ class _Run:
         self.witnesses = Answers(X[2:], value[2:], gradient[2:])
         self.quality = quality(self.oracle, self.witnesses, (value[0], gradient[0]))
         self.tolerance = self.quality.tolerance(self.target.inputs)
+        self.reach = self.quality.reach
+        if isinstance(self.oracle, Logits):
+            self.reach = min(self.reach, self.oracle.reach(self.generator))
         self.curved = float((gradient[1] - gradient[0]).norm()) > self.tolerance.jump
         self.seen.append(X)
 
     def _smooth(self) -> str | None:
         if self.quality.coarse or not self.curved:
             return None
-        return diagnosis.smooth(self.target, self.tolerance, self.quality.eps, self.generator)
+        return diagnosis.smooth(self.target, self.tolerance, self.quality.eps, self.reach, self.generator)
 
     def _explore(self, origin: Tensor, direction: Tensor) -> None:
         assert self.witnesses is not None
         nothing = Copy.nothing(self.target.inputs, self.target.outputs)
         lines = SampleLines(self.target, nothing, origin[None], direction[None])
-        reach = self.quality.reach
-        start = torch.tensor([[-reach, 0.0, reach]], dtype=torch.float64)
+        start = torch.tensor([[-self.reach, 0.0, self.reach]], dtype=torch.float64)
         search = KinkSearch(lines, start, self.tolerance)
-        self.exploration = Exploration(lines, search, self.tolerance, self.witnesses, reach, self.seed)
+        self.exploration = Exploration(lines, search, self.tolerance, self.witnesses, self.reach, self.seed)
         self.copy = self.exploration.run().merged(self._same())
         self.witnesses = self.exploration.witnesses
         self.lines = 1
@@ -226,8 +235,7 @@ class _Run:
         """Search the residual along a new line through a point where the copy is wrong, and add what is there."""
         direction = self._normal(1)[0]
         lines = SampleLines(self.target, self.copy, through[None], direction[None])
-        reach = self.quality.reach
-        start = torch.tensor([[-reach, 0.0, reach]], dtype=torch.float64)
+        start = torch.tensor([[-self.reach, 0.0, self.reach]], dtype=torch.float64)
         search = KinkSearch(lines, start, self.tolerance)
         for _ in range(ROUNDS):
             chosen = search.open.nonzero().flatten()
@@ -270,7 +278,8 @@ class _Run:
                worst=f"{self.verification.worst:.1e}")  # fmt: skip
 
     def _fresh(self, count: int) -> Verification:
-        X = self.target.stored(fresh_points(self.copy, max(FEWEST_CHECKS, self.target.room(count)), self.generator))
+        count = max(FEWEST_CHECKS, self.target.room(count))
+        X = self.target.stored(fresh_points(self.copy, count, self.generator, farthest=self.reach))
         truth = self.target.values(X)
         self.seen.append(X)
         return Verification(X, truth, (truth - self.copy.value(X)).abs().amax(dim=1))

@@ -31,12 +31,13 @@ from divulge.extraction.along import Bench, first_line, further_line
 from divulge.extraction.cells import random_frame
 from divulge.extraction.draft import Draft
 from divulge.extraction.lines import Array
-from divulge.extraction.polish import parameters, polish
+from divulge.extraction.logits import Logits, Outputs, beneath, on_top
+from divulge.extraction.polish import parameters, polish, pruned
 from divulge.extraction.precision import measure
 from divulge.extraction.result import Extraction
 from divulge.extraction.rounding import HIDDEN, listen
 from divulge.extraction.verification import fresh_points, smallest_gap
-from divulge.oracles.base import Oracle
+from divulge.oracles.base import Oracle, Spent
 
 EXACT, PRECISE = 1e-8, 1e-9
 """A copy whose worst error on fresh points is at most this share of the output's standard deviation is exact; beyond
@@ -52,11 +53,11 @@ LISTENED = 8
 """Fresh points whose rounding is compared with the copy's."""
 NEARLY = 1e3
 """Errors up to so many times what counts as exact are imprecision: another line is worth its queries."""
+FAR = 1e4
+"""How far from the middle lines are searched, in lengths of a typical input."""
 REPAIRS = 6
 LARGEST_POLISH, QUICK_POLISH = 5_000, 1_500
 """Most parameters that are fitted at once, and most that are fitted many times over."""
-PRUNED = 8
-"""Most neurons that a polished copy is tried without."""
 
 
 def from_values(
@@ -66,6 +67,7 @@ def from_values(
     width: int | None = None,
     method: Literal["default", "paper"] = "default",
     span: Any = "auto",
+    outputs: Outputs | None = None,
     checks: int | None = None,
     delta: float = 0.1,
 ) -> Extraction:
@@ -76,6 +78,8 @@ def from_values(
     model listens to): the attack then works in k dimensions. With "auto" a first layer of low rank is noticed on the
     way, and costs less without being told. ``checks`` is how many fresh rows verify the copy: by default 2 % of all
     rows, 32 to 1,000; the more, the narrower the bumps that cannot have been missed (``smallest_gap``).
+    ``outputs`` is what the oracle shows, logits or probabilities; by default several outputs tell, and a single one
+    counts as a logit.
     """
     if method not in ("default", "paper"):
         raise InvalidInput(f'method is "default" or "paper", not {method!r}.')
@@ -85,7 +89,15 @@ def from_values(
         raise InvalidInput(f"A hidden layer of width {width} makes no sense; give zero or more, or leave it out.")
     if checks is not None and checks < FEWEST_CHECKS:
         raise InvalidInput(f"At least {FEWEST_CHECKS} fresh rows are needed to verify a copy; got checks={checks}.")
-    return _Attack(oracle, seed=seed, width=width, basis=_basis(span, oracle.input_dim), checks=checks).run()
+    basis, spent = _basis(span, oracle.input_dim), oracle.ledger.snapshot()
+    oracle = beneath(oracle, outputs, seed)
+    try:
+        attack = _Attack(oracle, seed=seed, width=width, basis=basis, checks=checks, spent=spent)
+        return on_top(attack.run(), oracle)
+    except DivulgeError as error:
+        if isinstance(error.partial, Extraction):
+            error.partial = on_top(error.partial, oracle)
+        raise
 
 
 def _basis(span: Any, inputs: int) -> Array | None:
@@ -102,12 +114,12 @@ def _basis(span: Any, inputs: int) -> Array | None:
 
 class _Attack:
     def __init__(
-        self, oracle: Oracle, *, seed: int, width: int | None, basis: Array | None, checks: int | None
+        self, oracle: Oracle, *, seed: int, width: int | None, basis: Array | None, checks: int | None, spent: Spent
     ) -> None:
         self.oracle, self.seed, self.width, self.basis, self.checks = oracle, seed, width, basis, checks
         self.rng = np.random.default_rng(seed)
         self.began = time.perf_counter()
-        self.before = oracle.ledger.snapshot()
+        self.before = spent
         self.rows = np.empty((0, oracle.input_dim))  # fresh points, in full dimension, and the answers there
         self.truth = np.empty((0, oracle.output_dim))
         self.fitted = np.empty(
@@ -117,6 +129,7 @@ class _Attack:
         self.scale = 0.0
         self.bench: Bench | None = None
         self.generator = torch.Generator().manual_seed(seed)
+        self.far = oracle.reach(self.generator) if isinstance(oracle, Logits) else FAR
         self.hidden = False
 
     def ask(self, rows: Array) -> Array:
@@ -152,6 +165,7 @@ class _Attack:
             scale=self.scale,
             frame=random_frame(inputs, self.rng),
             rng=self.rng,
+            far=min(FAR, self.far),
         )
         if precision.smooth:
             return self._not_piecewise_linear()
@@ -229,7 +243,11 @@ class _Attack:
         few = int(np.clip(CHECKED * spent, FEWEST_CHECKS, MOST_CHECKS))
         count = self._affordable((self.checks or few) - len(self.rows))
         if count > 0:
-            self._add(bench.precision.store(fresh_points(self._whole.copy(), count, self.generator).numpy()))
+            self._add(
+                bench.precision.store(
+                    fresh_points(self._whole.copy(), count, self.generator, farthest=self.far).numpy()
+                )
+            )
 
     def _add(self, rows: Array) -> None:
         self.truth = np.concatenate([self.truth, self.ask_full(rows)])
@@ -268,23 +286,12 @@ class _Attack:
         better = polish(draft, self.fitted, self.fitted_values)
         if better.after > noise:
             return False
-        bench.draft = self._pruned(better.draft, noise) if count <= QUICK_POLISH else better.draft
+        bench.draft = better.draft
+        if count <= QUICK_POLISH:
+            bench.draft = pruned(better.draft, self.fitted, self.fitted_values, noise)
         bench.spread = 0.0
         self._fresh_points()
         return True
-
-    def _pruned(self, draft: Draft, noise: float) -> Draft:
-        """Without the neurons that the fit does not need: the weakest, or one of two on all but the same hyperplane."""
-        for _ in range(min(PRUNED, draft.width)):
-            weakest = int(np.argmin(np.linalg.norm(draft.W, axis=0)))
-            for fewer in (draft.without(weakest), draft.closest_merged()):
-                fitted = polish(fewer, self.fitted, self.fitted_values, steps=6)
-                if fitted.after <= noise:
-                    draft = fitted.draft
-                    break
-            else:
-                break
-        return draft
 
     def _conclude(self, bench: Bench) -> Extraction:
         error = self._error(bench.draft)
@@ -345,7 +352,7 @@ class _Attack:
     def _not_piecewise_linear(self) -> Extraction:
         assert self.bench is not None
         self.bench.draft = self._average()
-        far = self.ask_full(np.concatenate([1e6 * self.rows[:4], 2e6 * self.rows[:4]]))
+        far = self.ask_full(np.concatenate([0.5 * self.far * self.rows[:4], self.far * self.rows[:4]]))
         saturates = bool(np.abs(far[4:] - far[:4]).max() <= 0.01 * max(np.abs(far).max(), self.scale))
         kind = (
             "its outputs level off far out, as a sigmoid or tanh network's do"

@@ -15,7 +15,9 @@ from scipy.linalg import cho_factor, cho_solve
 from divulge.extraction.draft import Draft
 from divulge.extraction.lines import Array
 
-STEPS = 15
+STEPS, FEW_STEPS = 15, 6
+PRUNED = 8
+"""Most neurons that a polished copy is tried without."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,20 @@ def polish(draft: Draft, rows: Array, values: Array, *, steps: int = STEPS) -> P
         if gain < 0.02:
             break
     return Polished(draft, float(np.sqrt(before)), float(np.sqrt(cost)), taken)
+
+
+def pruned(draft: Draft, rows: Array, values: Array, noise: float) -> Draft:
+    """Without the neurons that the fit does not need: the weakest, or one of two on all but the same hyperplane."""
+    for _ in range(min(PRUNED, draft.width)):
+        weakest = int(np.argmin(np.linalg.norm(draft.W, axis=0)))
+        fits = (
+            polish(fewer, rows, values, steps=FEW_STEPS) for fewer in (draft.without(weakest), draft.closest_merged())
+        )
+        enough = next((fit.draft for fit in fits if fit.after <= noise), None)
+        if enough is None:
+            break
+        draft = enough
+    return draft
 
 
 def jacobian(draft: Draft, rows: Array) -> Array:

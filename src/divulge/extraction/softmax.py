@@ -8,20 +8,19 @@ probability f = sigmoid(w.x + b) the gradient is f (1 - f) w.
 from __future__ import annotations
 
 import time
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from divulge.errors import AttackFailed, InvalidInput
 from divulge.extraction.affine import Target
+from divulge.extraction.logits import Outputs
 from divulge.extraction.result import Extraction
 from divulge.extraction.verification import spread
 from divulge.models import MLP
 from divulge.oracles.base import Oracle
 from divulge.oracles.torch_model import Probabilities
 
-Outputs = Literal["logits", "probabilities"]
 CHECKS = 16
 
 

@@ -50,8 +50,11 @@ def spread(values: Tensor) -> float:
     return deviation if deviation > 0 else max(float(values.abs().max()), 1.0)
 
 
-def fresh_points(copy: Copy, count: int, generator: torch.Generator) -> Tensor:
-    """Half Gaussian; of the rest half at the neurons' distances from the origin, half beside hyperplanes found."""
+def fresh_points(copy: Copy, count: int, generator: torch.Generator, *, farthest: float = 1e6) -> Tensor:
+    """Half Gaussian; of the rest half at the neurons' distances from the origin, half beside hyperplanes found.
+
+    None lies more than ``farthest`` lengths of a typical input away.
+    """
     inputs = copy.slope.shape[1]
     X = torch.randn(count, inputs, generator=generator, dtype=torch.float64)
     if not copy.width:
@@ -60,7 +63,7 @@ def fresh_points(copy: Copy, count: int, generator: torch.Generator) -> Tensor:
     pick = torch.randint(copy.width, (near,), generator=generator)
     offset, normal = copy.neurons.offset[pick], copy.neurons.normal[pick]
     jitter = torch.exp(0.5 * torch.randn(near, generator=generator, dtype=torch.float64))
-    X[:near] *= (offset.abs() * jitter).clamp(1e-6, 1e6)[:, None]
+    X[:near] *= (offset.abs() * jitter).clamp(1e-6, min(farthest, 1e6))[:, None]
     beside = slice(near // 2, near)
     height = (X[beside] * normal[beside]).sum(dim=1) + offset[beside]
     exponent = CLOSEST * torch.rand(near - near // 2, generator=generator, dtype=torch.float64)

@@ -51,7 +51,6 @@ def test_a_relu_network_is_copied_by_both_clients_and_its_span_is_found(seed: in
     copied = next(f for f in report.findings if f.name == "copy-from-values")
     assert copied.measures["worst_difference"] < 1e-8
     assert copied.ledger.value > 0
-    assert copied.tables[0].rows[0][0] == "round:6"
     assert report.money(copied) == pytest.approx(2.0 * copied.ledger.total / 1000, abs=1e-3)
     assert {"data-from-weights", "informed-linear", "protection-needed"} <= {s.name for s in report.skipped}
     jsonschema.validate(json.loads(report.json()), schema())

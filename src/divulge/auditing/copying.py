@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from divulge.auditing.finding import Adversary, Finding, Outcome, Table, severity_of
+from divulge.auditing.finding import Adversary, Finding, Outcome, severity_of
 from divulge.auditing.probe import Probe, deadline
 from divulge.auditing.target import KINDS, Target
-from divulge.errors import BudgetExhausted, DivulgeError
 from divulge.oracles.base import Access, Oracle
 from divulge.report.document import queries
 
-MEASURED_GUARDS = ("round:6", "round:3", "noise:0.001")
 FRESH_POINTS = 1000
-PATIENCE = 3
-"""Behind a guard the attack may ask this many times the queries it needed without."""
-USELESS = 0.1
-"""A copy whose worst error is this part of the output's spread is no longer the model."""
+REMEDIES: dict[Access, str] = {
+    "value": "Answer labels only, or behind a guard: the section on protection says what each leaves of this attack.",
+    "gradient": "Do not serve raw gradients; each one gives away as much as hundreds of predictions.",
+}
 
 
 def extract(target: Target, oracle: Oracle, access: Access) -> Any:
@@ -70,15 +67,12 @@ def _probe(access: Access) -> Any:
     adversary: Adversary = "explanation client" if access == "gradient" else "prediction client"
 
     def run(target: Target, seconds: float) -> Finding:
-        started = time.perf_counter()
         with deadline(seconds):
             oracle = target.oracle(access)
             found = extract(target, oracle, access)
             worst = found.check(target.oracle("value"), FRESH_POINTS, seed=target.seed + 1)
             agreement = _agreement(target, found.model)
         outcome: Outcome = "succeeded" if found.exact else ("partly" if agreement >= 0.95 else "failed")
-        left = min(20.0, seconds - (time.perf_counter() - started))
-        guards = _behind_guards(target, access, left, found.queries) if outcome != "failed" else None
         what = "predictions" if access == "value" else "gradients (a saliency explanation)"
         name = "exactly" if found.exact else f"to {agreement:.1%} agreement"
         return Finding(
@@ -106,10 +100,9 @@ def _probe(access: Access) -> Any:
             ledger=found.ledger,
             seconds=found.seconds,
             seed=target.seed,
-            remedies=_remedies(guards, access) if outcome != "failed" else (),
+            remedies=(REMEDIES[access],) if outcome != "failed" else (),
             command=f"divulge extract {target.address} --access {access} --seed {target.seed}"
             + (" --method deep" if found.method == "deep" else ""),
-            tables=(guards,) if guards is not None else (),
             notes=tuple(found.notes),
         )
 
@@ -126,51 +119,6 @@ def _agreement(target: Target, copy: nn.Module) -> float:
         generator = torch.Generator().manual_seed(target.seed + 2)
         rows = torch.randn(FRESH_POINTS, target.input_dim, generator=generator, dtype=torch.float64)
     return float((oracle(copy).label(rows) == target.oracle("label").label(rows)).double().mean())
-
-
-def _behind_guards(target: Target, access: Access, seconds: float, needed: int) -> Table | None:
-    """The same attack once more behind each of a few defences, with a few times the queries: what it still gets."""
-    from divulge.oracles.guards import guard
-
-    if target.guards or seconds <= 0:  # the owner's own guards are what was just measured
-        return None
-    rows = []
-    for text in MEASURED_GUARDS:
-        try:
-            with deadline(seconds / len(MEASURED_GUARDS)):
-                oracle = guard(text)(target.oracle(access))
-                oracle.ledger.budget = min(oracle.ledger.budget or PATIENCE * needed, PATIENCE * needed)
-                found = extract(target, oracle, access)
-                worst = found.check(target.oracle("value"), FRESH_POINTS, seed=target.seed + 1)
-            rows.append(
-                (text, "yes" if found.exact else "no", worst / found.scale if found.scale else worst, found.queries)
-            )
-        except BudgetExhausted:
-            rows.append((text, "no", None, None))
-        except DivulgeError as error:
-            rows.append((text, f"no ({type(error).__name__})", None, None))
-    return Table(
-        "The same attack behind a guard", ("guard", "exact copy", "worst error / output spread", "queries"), tuple(rows)
-    )
-
-
-def _remedies(guards: Table | None, access: Access) -> tuple[str, ...]:
-    lines = []
-    for text, _, error, _ in guards.rows if guards is not None else ():
-        if error is None:
-            lines.append(f"Guard {text} stops it: no copy came out (measured here).")
-        elif error >= USELESS:
-            lines.append(
-                f"Guard {text} stops it: the copy is off by {error:.2g} of the output's spread (measured here)."
-            )
-        else:
-            lines.append(f"Guard {text} does not: the copy is off by only {error:.2g} of the output's spread.")
-    lines.append(
-        "Answer labels only; the attack needs numbers."
-        if access == "value"
-        else "Do not serve raw gradients; each one gives away as much as hundreds of predictions."
-    )
-    return tuple(lines)
 
 
 PROBES = (

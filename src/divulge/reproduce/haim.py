@@ -74,17 +74,19 @@ class Target:
 def run(out: Path, *, full: bool, seed: int) -> dict[str, Any]:
     """Write haim.json, haim.md and the figures to ``out``; ``full`` takes all cases, three targets each."""
     cases, targets = (FULL, 3) if full else (CASES, 1)
-    result: dict[str, Any] = {"seed": seed, "full": full, "cases": []}
-    keep(result, out)
-    result["circle"] = haim_circle.run(out, seeds=range(seed, seed + targets))
+    seeds = range(seed, seed + targets)
+    result: dict[str, Any] = {"seed": seed, "full": full, "circle": haim_circle.run(out, seeds=seeds), "cases": []}
+    for part, measure in (
+        ("race", lambda: race(RACE, seed)), ("training", lambda: trainings(TRAINING[full], seed)),
+        ("copies", lambda: [copied(COPIED[full], number) for number in seeds]),
+    ):  # fmt: skip
+        keep(result, out)
+        result[part] = measure()
     for case in cases:
-        for number in range(seed, seed + targets):
+        for number in seeds:
+            keep(result, out)
             report("haim", len(result["cases"]), len(cases) * targets, case=case.name)
             result["cases"].append(attacked(case, number, out))
-            keep(result, out)
-    result["race"] = race(RACE, seed)
-    result["training"] = trainings(TRAINING[full], seed)
-    result["copies"] = [copied(COPIED[full], number) for number in range(seed, seed + targets)]
     keep(result, out)
     return result
 
@@ -113,10 +115,10 @@ def target(case: Case, seed: int) -> Target:
 
 
 def attacked(case: Case, seed: int, out: Path) -> dict[str, Any]:
-    """One target: the blind attack, and the same effort on broken weights."""
+    """One target: the blind attack, and one batch on broken weights."""
     there = target(case, seed)
-    attack = partial(reconstruction.from_weights, seed=seed, batches=case.batches, restarts=case.restarts)
-    blind = attack(there.model)
+    attack = partial(reconstruction.from_weights, seed=seed, restarts=case.restarts)
+    blind = attack(there.model, batches=case.batches)
     nothing = attack(baselines.broken(there.model, seed=seed), n=blind.rank)
     match = _match(blind.samples, there)
     if len(blind.samples):

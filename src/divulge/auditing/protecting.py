@@ -24,8 +24,8 @@ FIDELITY = 0.9
 """A copy that decides alike this often is a copy; guards and budgets are judged by it."""
 HARMLESS = 0.02
 """A guard that changes more decisions than this is not recommended."""
-QUERIES, COUNTS = 100, (30, 100, 300)
-STEPS, JUDGES = 300, 500
+QUERIES, COUNTS = 300, (30, 100, 300)
+STEPS, JUDGES = 500, 500
 _SAMPLED_POINTS = 6
 Measured = dict[str, tuple[Any, list[Any]]]
 """The price of each guard and what each attack got behind it (``protection.endpoint``); "" is no guard."""
@@ -173,7 +173,7 @@ def _run_guards(target: Target, seconds: float) -> Finding:
         notes.append(f"The table ends there: {error}")
     budget = endpoint.query_budget(FIDELITY, exact=measured[""][1], curve=curve)
     finding = _told(target, measured, budget, curve)
-    return dataclasses.replace(finding, seconds=time.perf_counter() - started, notes=tuple(notes))
+    return dataclasses.replace(finding, seconds=time.perf_counter() - started, notes=(*finding.notes, *notes))
 
 
 def _scene(target: Target) -> Any:
@@ -201,6 +201,7 @@ def _guards(target: Target, scene: Any) -> list[str]:
 
 def _told(target: Target, measured: Measured, budget: Any, curve: Any) -> Finding:
     best = _recommended(measured)
+    stops, fails = _verdicts(measured)
     if best is not None:
         rows = max(left.queries for left in measured[best][1])
         title = f"The guard {best} keeps copies from {rows:,} rows below {FIDELITY:.0%} agreement"
@@ -226,9 +227,10 @@ def _told(target: Target, measured: Measured, budget: Any, curve: Any) -> Findin
         "about. A client who asks more, or knows more, may do better.",
         measures={"fidelity": FIDELITY, "rows_a_client_may_be_answered": budget.rows, "guard": best},
         seed=target.seed,
-        remedies=(limit, *_remedies(measured)),
+        remedies=(limit, *stops),
         command=f"divulge audit {target.address} --guard {best or 'label'}",
         tables=_tables(measured, curve),
+        notes=tuple(fails),
     )
 
 
@@ -246,16 +248,20 @@ def _recommended(measured: Measured) -> str | None:
     return min(enough, key=lambda name: enough[name]) if enough else None
 
 
-def _remedies(measured: Measured) -> list[str]:
-    lines = []
+def _verdicts(measured: Measured) -> tuple[list[str], list[str]]:
+    """The guards that keep copies below the fidelity, and those that do not, each with its price."""
+    stops, fails = [], []
     for name, (price, lefts) in measured.items():
         left = _strongest(lefts)
-        verdict = "keeps copies below that" if left.score < FIDELITY else "does not stop it"
-        lines.append(
-            f"Guard {name} {verdict}: the best attack ({left.attack}, {left.queries:,} rows) agrees in "
-            f"{left.score:.1%}; its price is {price.decisions_changed:.1%} of decisions changed (measured here)."
+        told = (
+            f"the best attack ({left.attack}, {left.queries:,} rows) agrees in {left.score:.1%}, and "
+            f"{price.decisions_changed:.1%} of honest decisions change (measured here)."
         )
-    return lines[1:]  # the first is no guard
+        if name and left.score < FIDELITY:
+            stops.append(f"Guard {name}: {told}")
+        elif name:
+            fails.append(f"Guard {name} is not enough: {told}")
+    return stops, fails
 
 
 def _tables(measured: Measured, curve: Any) -> tuple[Table, ...]:

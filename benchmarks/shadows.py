@@ -1,5 +1,6 @@
-"""Shadow models a second: the recipe's own loop beside the group program in float32 and bfloat16, and whether they end
-at the same weights. Balle 2022's MNIST setting with 1,000 known digits. ``python -m benchmarks shadows``."""
+"""Shadow models a second of processor time (the machine may be shared): the recipe's own loop beside the group program
+in float32 and bfloat16, and whether they end at the same weights. Balle 2022's MNIST setting with 1,000 known digits.
+The reference run, made once for all models, is not counted. ``python -m benchmarks shadows``."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from divulge import Recipe, datasets, informed
 from divulge.informed.seen import flat_weights
 from divulge.informed.shadows import with_row
 
-KNOWN, LOOP, GROUPS = 1000, 6, 104
+KNOWN, LOOP = 1000, 6
+MODELS = {"float32": 52, "bfloat16": 6}
 RECIPE = {"widths": [784, 10, 10], "activation": "elu", "learning_rate": 0.2, "momentum": 0.9, "epochs": 100}
 
 
@@ -19,25 +21,29 @@ def main() -> None:
     data = datasets.load("mnist").train
     known, pool = (data.X[:KNOWN], data.y[:KNOWN]), (data.X[KNOWN:], data.y[KNOWN:])
     recipe = Recipe(**RECIPE)
-    began = time.perf_counter()
+    began = time.process_time()
     loop = [flat_weights(recipe.train(*with_row(*known, pool[0][i], pool[1][i], KNOWN))) for i in range(LOOP)]
-    rate = LOOP / (time.perf_counter() - began)
+    rate = LOOP / (time.process_time() - began)
     rows = [{"how": "one after the other", "per_second": rate, "times": 1.0, "relative_error": 0.0}]
     exact = informed.shadows(
         Recipe(**RECIPE, precision="float64"), *known, pool[0][:LOOP].double(), pool[1][:LOOP]
     ).differences
-    for precision in ("float32", "bfloat16"):
-        found = informed.shadows(recipe, *known, pool[0][:GROUPS], pool[1][:GROUPS], precision=precision)
+    for precision, count in MODELS.items():
+        setting = time.process_time()
+        informed.shadows(recipe, *known, pool[0][:1], pool[1][:1], precision=precision)  # mostly the reference run
+        began = time.process_time()
+        found = informed.shadows(recipe, *known, pool[0][: count + 1], pool[1][: count + 1], precision=precision)
+        fast = count / (time.process_time() - began - (began - setting))
         off = (found.differences[:LOOP].double() - exact).norm(dim=1) / exact.norm(dim=1)
         rows.append(
-            {"how": f"one tensor program, {precision}", "per_second": found.rate, "times": found.rate / rate,
+            {"how": f"one tensor program, {precision}", "per_second": fast, "times": fast / rate,
              "relative_error": float(off.max())}
         )  # fmt: skip
         if precision == "float32":
             ends = found.differences[:LOOP].double() + found.reference
             gap = max(float((a - b).abs().max()) for a, b in zip(ends, loop, strict=True))
             rows[-1]["furthest_weight_from_the_loop"] = gap
-    print("| how | models a second | times the loop | relative error of theta - theta_- |\n|---|---|---|---|")
+    print("| how | models a processor second | times the loop | relative error of theta - theta_- |\n|---|---|---|---|")
     for row in rows:
         print(f"| {row['how']} | {row['per_second']:.1f} | {row['times']:.1f} | {row['relative_error']:.1e} |")
     print(f"largest difference of a weight to the loop's, float32: {rows[1]['furthest_weight_from_the_loop']:.1e}")

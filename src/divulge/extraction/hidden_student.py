@@ -81,8 +81,8 @@ def solve(student: nn.Module, answers: Answers, generator: torch.Generator) -> n
     assert answers.gradients is not None
     n, k, d = answers.gradients.shape
     left, sizes, _ = torch.linalg.svd(answers.gradients.reshape(n * k, d), full_matrices=False)
-    rank, noise = _rank(sizes)
-    if not 0 < rank <= width or ROOM * (rank + n + k) > n * k:
+    rank, noise = _rank(sizes[: width + 1])
+    if not rank or ROOM * (rank + n + k) > n * k:
         return None
     space = Space(left[:, :rank].reshape(n, k, rank))
     gates, outward = _neurons(space, max(3 * noise, 1e-9), generator)
@@ -137,9 +137,10 @@ def _neurons(space: Space, tolerance: float, generator: torch.Generator) -> tupl
 
 
 def _starts(space: Space, spanned: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random elements of the space away from the neurons already found, as their nearest rank-one matrices."""
+    """Random elements of the space, more or less away from the neurons already found, as rank-one matrices."""
     at = torch.randn(count, space.basis.shape[2], generator=generator, dtype=torch.float64)
-    at = at - (at @ spanned) @ spanned.T
+    away = torch.rand(count, 1, generator=generator, dtype=torch.float64)
+    at = at - away * ((at @ spanned) @ spanned.T)
     left, _, right = torch.linalg.svd(space.matrices(at), full_matrices=False)
     return left[:, :, 0], right[:, 0]
 

@@ -85,6 +85,9 @@ def _rows() -> Iterator[Row]:
     yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={**SHORT, "inputs": "gaussian"})
     yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options=SHORT)
     yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
+    half = "cifar10/two-conv-half"
+    yield Row("2", "CIFAR-10 two-conv at half width, gradients", half, [100], options=SHORT)
+    yield Row("2", "CIFAR-10 two-conv at half width, values", half, [100, 1000, 10_000], options=VALUES)
     for name in ("vgg11", "resnet18"):
         yield Row("2", f"CIFAR-10 {name} at 1/8 width, gradients", f"cifar10/{name}", [30, 100], options=SHORT)
         yield Row("2", f"CIFAR-10 {name} at 1/8 width, values", f"cifar10/{name}", [30, 100, 1000], options=VALUES)

@@ -12,7 +12,8 @@ from divulge.reproduce import chain
 
 
 @pytest.mark.slow
-def test_values_over_http_become_training_digits(tmp_path: Path) -> None:
+def test_values_over_http_become_training_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "BATCHES", 1)
     row = chain.one_set(chain.Case("digits", 8, 40), 0, picture=tmp_path / "pairs.png")
     assert row["exact"]
     assert row["width"] == 40

@@ -176,17 +176,18 @@ def trainings(case: Case, seed: int, *, times: int = 100) -> dict[str, Any]:
     parameters = list(model.parameters())
     epochs, began = times * there.epochs, time.perf_counter()
     for epoch in range(epochs):
-        loss = nn.functional.softplus(-signs * model(X)[:, 0]).mean()
-        if float(loss) < 1e-6:
+        losses = nn.functional.softplus(-signs * model(X)[:, 0]).mean()
+        loss = float(losses.detach())
+        if loss < 1e-6:
             break
         with torch.no_grad():
-            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            for parameter, gradient in zip(parameters, torch.autograd.grad(losses, parameters), strict=True):
                 parameter.sub_(gradient, alpha=0.01)  # the paper's learning rate
         if epoch % 100 == 0:
-            report("plain gradient descent", epoch, epochs, loss=f"{float(loss):.1e}")
+            report("plain gradient descent", epoch, epochs, loss=f"{loss:.1e}")
     return {
         "case": case.name, "epochs": there.epochs, "seconds": there.seconds, "plain_epochs": epoch + 1,
-        "plain_loss": float(loss), "plain_seconds": time.perf_counter() - began,
+        "plain_loss": loss, "plain_seconds": time.perf_counter() - began,
     }  # fmt: skip
 
 

@@ -68,6 +68,18 @@ def test_the_printed_method_lowers_its_residual_and_returns_all_samples() -> Non
     assert quick.samples.shape == (6, 64)
 
 
+def test_a_run_of_the_printed_method_goes_on_where_it_stopped(target: Target, tmp_path: Path) -> None:
+    def run(iterations: int, folder: Path | None, seed: int = 0) -> torch.Tensor:
+        settings = paper.PaperSettings(iterations=iterations, learning_rate=1e-6)
+        return paper.reconstruct(target.model, n=4, seed=seed, settings=settings, checkpoint=folder).samples
+
+    run(60, tmp_path)
+    assert torch.allclose(run(100, tmp_path), run(100, None))
+    assert torch.allclose(run(100, tmp_path), run(100, None))
+    assert torch.allclose(run(100, tmp_path, seed=1), run(100, None, seed=1))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_a_diverging_run_is_said() -> None:
     X, y, _ = odd_digits(8, seed=1)
     model = margin.to_margin(margin.network([64, 40, 1], first_scale=1e-3, balanced=True), X, y).model

@@ -70,7 +70,7 @@ def command(
             module, method=cast("Method", method), restarts=restarts,
             settings=_searched(module, method, search, n, seed, out),
             seconds=None if time is None else seconds_of(time),
-            checkpoint=out / "batches" if method == "row-space" else None, **options,
+            checkpoint=out / "batches", **options,
         )  # fmt: skip
         by_chance = None
         if control and method == "row-space":

@@ -75,7 +75,7 @@ def from_weights(
             raise InvalidInput('method="paper" takes PaperSettings; Settings are those of the row-space method.')
         return reconstruct(
             model, seed=seed, n=n, mean=mean, shape=shape, samples=samples, seconds=seconds, settings=settings,
-            device=device,
+            checkpoint=checkpoint, device=device,
         )  # fmt: skip
     if method == "kinks":
         return meeting_points(model, seed=seed)

@@ -9,11 +9,15 @@ own rate, the sum over samples is divided by m, and penalties are squared. All l
 from __future__ import annotations
 
 import copy
+import hashlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from divulge.errors import AttackFailed, InvalidInput, UnsupportedModel
@@ -96,11 +100,13 @@ def reconstruct(
     samples: int | None = None,
     seconds: float | None = None,
     settings: PaperSettings | None = None,
+    checkpoint: str | Path | None = None,
     device: str | torch.device = "cpu",
 ) -> Reconstruction:
     """Equation 8 minimised from one random start; ``samples`` is m, two for each of ``n`` training inputs by default.
 
-    Stops after ``settings.iterations`` or ``seconds``. All samples are returned: the paper has no way to tell which
+    Stops after ``settings.iterations`` or ``seconds``; ``checkpoint`` names a folder from which a run that stopped or
+    died goes on. All samples are returned: the paper has no way to tell which
     are real. The box prior is on x itself, as in the authors' code, whose inputs lie in [-1, 1] once centred.
     """
     started = time.perf_counter()
@@ -117,7 +123,8 @@ def reconstruct(
     X = (settings.initial_scale * torch.randn(m, *row, generator=generator, dtype=torch.float64)).to(reference)
     multipliers = torch.rand(m, generator=generator, dtype=torch.float64).to(reference)
     X, multipliers = X.to(device).requires_grad_(), multipliers.to(device).requires_grad_()
-    residual, iterations = _descend(target, X, multipliers, settings, seconds, started)
+    kept = None if checkpoint is None else _Kept(Path(checkpoint), _fingerprint(target, settings, seed, m))
+    residual, iterations = _descend(target, X, multipliers, settings, seconds, started, kept)
     if not bool(torch.isfinite(X).all()):
         raise AttackFailed("The printed method diverged; lower its learning rate.")
     d = X[0].numel()
@@ -145,9 +152,50 @@ def _labels(X: Tensor, target: nn.Module) -> Tensor:
     return kept
 
 
+class _Kept:
+    """The state of a descent in a folder: unknowns, their momentum and the iteration, written whole or not at all."""
+
+    def __init__(self, folder: Path, run: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"printed-{run}.safetensors"
+
+    def read(self, optimiser: torch.optim.Optimizer) -> tuple[float, int]:
+        """Put the state back; its residual, and how many iterations it has behind it."""
+        if not self.path.exists():
+            return 1.0, 0
+        with safe_open(self.path, framework="pt") as file:
+            told = file.metadata()
+            for number, unknown in enumerate(_unknowns(optimiser)):
+                unknown.data.copy_(file.get_tensor(f"value-{number}"))
+                optimiser.state[unknown]["momentum_buffer"] = file.get_tensor(f"momentum-{number}").to(unknown)
+        return float(told["residual"]), int(told["iteration"])
+
+    def write(self, optimiser: torch.optim.Optimizer, residual: float, iteration: int) -> None:
+        tensors = {}
+        for number, unknown in enumerate(_unknowns(optimiser)):
+            tensors[f"value-{number}"] = unknown.detach().cpu()
+            tensors[f"momentum-{number}"] = optimiser.state[unknown]["momentum_buffer"].cpu()
+        part = self.path.with_suffix(".part")
+        save_file(tensors, part, metadata={"residual": str(residual), "iteration": str(iteration)})
+        part.replace(self.path)
+
+
+def _unknowns(optimiser: torch.optim.Optimizer) -> list[Tensor]:
+    return [unknown for group in optimiser.param_groups for unknown in group["params"]]
+
+
+def _fingerprint(target: nn.Module, settings: PaperSettings, seed: int, m: int) -> str:
+    """A run goes on under the same settings; only how long it goes on may change."""
+    digest = hashlib.sha256(repr((replace(settings, iterations=0), seed, m)).encode())
+    for parameter in target.parameters():
+        digest.update(parameter.detach().double().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
 def _descend(
-    target: nn.Module, X: Tensor, multipliers: Tensor, settings: PaperSettings, seconds: float | None, started: float
-) -> tuple[float, int]:
+    target: nn.Module, X: Tensor, multipliers: Tensor, settings: PaperSettings, seconds: float | None, started: float,
+    kept: _Kept | None,
+) -> tuple[float, int]:  # fmt: skip
     """Minimise equation 8 in place; the relative stationarity residual and the iterations taken."""
     parameters = [p for p in target.parameters() if p.requires_grad]
     labels = _labels(X, target)
@@ -156,8 +204,9 @@ def _descend(
         momentum=settings.momentum, foreach=False,
     )  # fmt: skip
     size = float(sum(p.detach().square().sum() for p in parameters))
-    residual, iteration = 1.0, 0
-    for iteration in range(1, settings.iterations + 1):
+    residual, begun = (1.0, 0) if kept is None else kept.read(optimiser)
+    iteration = begun
+    for iteration in range(begun + 1, settings.iterations + 1):
         out = target(X).reshape(len(X), -1)
         if out.shape[1] == 1:
             signed = labels * out[:, 0]
@@ -178,4 +227,8 @@ def _descend(
             report("the printed method", iteration, settings.iterations, residual=f"{residual:.3f}")
             if residual != residual or (seconds is not None and time.perf_counter() - started > seconds):
                 break
+            if kept is not None and iteration % 500 == 0:
+                kept.write(optimiser, residual, iteration)
+    if kept is not None and optimiser.state and residual == residual:
+        kept.write(optimiser, residual, iteration)
     return residual, iteration

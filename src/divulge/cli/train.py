@@ -57,7 +57,11 @@ def command(
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Train with differential privacy: noise over clipping norm.")
     ] = None,
-    clip: Annotated[float, typer.Option(help="Clipping norm, with --noise-multiplier.")] = 1.0,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Train with differential privacy: the noise that spends this epsilon.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="delta of (epsilon, delta)-DP, for private training.")] = 1e-5,
+    clip: Annotated[float, typer.Option(help="Clipping norm of private training.")] = 1.0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...")] = None,
     list_models: Annotated[bool, typer.Option("--list", help="List architectures and data sets, and stop.")] = False,
     seed: Seed = 0,
@@ -71,7 +75,7 @@ def command(
             _list(json=json, quiet=quiet)
             return
         from divulge.datasets.record import Choice
-        from divulge.training import Privacy, Recipe
+        from divulge.training import Recipe
 
         choice = Choice(
             data=data, target=target, binary=binary, positive=tuple(positive.split(",")) if positive else (),
@@ -84,10 +88,42 @@ def command(
         recipe = Recipe(
             **chosen, learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay, epochs=epochs,
             batch_size=batch_size or None, initial_scale=initial_scale, seed=seed,
-            privacy=None if noise_multiplier is None else Privacy(noise_multiplier=noise_multiplier, clip=clip),
         )  # fmt: skip
+        recipe, spent = _private(recipe, len(choice.parts(dataset)[0].y), noise_multiplier, epsilon, delta, clip)
         result, text = _train(recipe, choice, dataset, out=out, device=device)
+        if spent:
+            result["privacy_spent"] = spent
+            text += f"\nPrivate: epsilon {spent['epsilon']:.4g} at delta {delta:g}, noise multiplier " \
+                f"{spent['noise_multiplier']:.4g}."  # fmt: skip
         show(result, json_wanted=json, quiet=quiet, text=text)
+
+
+def _private(
+    recipe: Recipe, records: int, noise: float | None, epsilon: float | None, delta: float, clip: float
+) -> tuple[Recipe, dict[str, float]]:
+    """The recipe with the privacy asked for, and what that spends."""
+    if noise is None and epsilon is None:
+        return recipe, {}
+    from dataclasses import replace
+
+    from divulge.protection import Schedule, epsilon_spent, privacy_for
+    from divulge.training import Privacy
+
+    if noise is not None and epsilon is not None:
+        raise InvalidInput("Give --noise-multiplier or --epsilon, not both: one follows from the other.")
+    if epsilon is not None:
+        privacy = privacy_for(recipe, records, epsilon=epsilon, delta=delta, clip=clip)
+    else:
+        assert noise is not None
+        privacy = Privacy(noise_multiplier=noise, clip=clip)
+    recipe, schedule = replace(recipe, privacy=privacy), Schedule.of(recipe, records)
+    if privacy.noise_multiplier == 0:
+        return recipe, {}
+    spent = epsilon_spent(
+        noise_multiplier=privacy.noise_multiplier, steps=schedule.steps, sampling_rate=schedule.sampling_rate,
+        delta=delta,
+    )  # fmt: skip
+    return recipe, {"epsilon": spent, "delta": delta, "noise_multiplier": float(privacy.noise_multiplier)}
 
 
 def _options(option: list[str] | None) -> dict[str, Any]:

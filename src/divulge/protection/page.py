@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 
 from divulge.errors import InvalidInput
 from divulge.protection import accounting, bounds
-from divulge.training import Recipe
+from divulge.training import Privacy, Recipe
 
 TIGHT = "tight"
 RENYI = "Theorem 2 (RDP, best order)"
@@ -51,6 +51,13 @@ class Schedule:
     @property
     def full_batch(self) -> bool:
         return self.sampling_rate == 1.0
+
+
+def privacy_for(recipe: Recipe, records: int, *, epsilon: float, delta: float = 1e-5, clip: float = 1.0) -> Privacy:
+    """The private training of ``recipe`` on so many records that spends (epsilon, delta), by the accountant."""
+    schedule = Schedule.of(recipe, records)
+    noise = accounting.noise_for(epsilon, delta=delta, steps=schedule.steps, sampling_rate=schedule.sampling_rate)
+    return Privacy(noise_multiplier=noise, clip=clip)
 
 
 @dataclass(frozen=True)

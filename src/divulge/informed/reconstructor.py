@@ -62,7 +62,7 @@ class Reconstructor:
         size = float(away.norm())
         direction = _direction(away)
         alike = float((direction @ self.labels.features.T).max())
-        if size > 3 * self.largest or (alike < 0.1 and size > 0.5 * self.largest):
+        if size > 3 * self.largest or (alike < 0.1 and size > self.largest):
             raise NotReproduced(
                 f"The released model is {size:.3g} from where this recipe leads with the known rows, and no shadow row "
                 f"moved it by more than {self.largest:.3g} or in a like direction: the recipe, its seed (initial "

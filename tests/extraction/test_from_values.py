@@ -13,6 +13,7 @@ from divulge.errors import BudgetExhausted, InvalidInput, NonFiniteAnswer
 from divulge.extraction import from_values, match_neurons
 from divulge.models import MLP, ReluNetwork
 from divulge.oracles.base import Oracle
+from divulge.oracles.guards import Rounded
 
 DOUBLE = torch.float64
 
@@ -249,3 +250,43 @@ def test_bad_parameters_are_said():
     for options in ({"width": -1}, {"method": "magic"}):
         with pytest.raises(InvalidInput):
             from_values(oracle, **options)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("digits", "single"), [(6, False), (8, False), (4, True)])
+def test_a_rounding_oracle_is_detected_and_the_precision_stated(digits, single, seed):
+    model = random_network(20, 8, seed)
+    oracle = Rounded(divulge.oracle(model.float() if single else model), digits)
+    stolen = from_values(oracle, seed=seed)
+    assert not stolen.exact
+    assert f"multiples of {10.0**-digits:g}" in stolen.reason
+    assert "standard deviation" in stolen.reason
+    if digits >= 6:
+        assert stolen.worst_error < 100 * 10.0**-digits
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("width", [0.03, 0.01])
+def test_a_bump_that_no_check_hit_is_given_away_by_its_rounding(width, seed):
+    base = random_network(20, 12, seed)
+    g = torch.Generator().manual_seed(seed)
+    a = torch.randn(1, 20, generator=g, dtype=DOUBLE)
+    a = a / a.norm()
+    b = 0.5 * torch.randn(1, generator=g, dtype=DOUBLE) - torch.tensor([0, 0.5, 1]).double() * width
+    tent = torch.tensor([[1.0, -2.0, 1.0]]).double() * 2 / width
+    W = torch.cat([base.W / 12**0.5, tent], dim=1)
+    target = ReluNetwork(torch.cat([base.A, a.repeat(3, 1)]), torch.cat([base.b, b]), W)
+    stolen = from_values(divulge.oracle(target), seed=seed)
+    inside = torch.randn(200, 20, generator=g, dtype=DOUBLE)
+    inside = inside + (width / 2 - inside @ a[0] - b[0])[:, None] * a
+    with torch.no_grad():
+        off = float((stolen.model(inside) - target(inside)).abs().max())
+    assert not stolen.exact or off < 1e-6
+
+
+def test_more_checks_state_a_smaller_gap():
+    few, many = (from_values(divulge.oracle(random_network(20, 8, 0)), checks=n) for n in (32, 1000))
+    assert (few.verified_points, many.verified_points) == (32, 1000)
+    assert many.smallest_gap < few.smallest_gap / 3
+    with pytest.raises(InvalidInput):
+        from_values(divulge.oracle(random_network(20, 8, 0)), checks=3)

@@ -25,6 +25,8 @@ ROUNDS = 400
 RANK_ONE = 1e-6
 OUTPUTS_COMPARED = 8
 KINKS_PER_WITNESS = 8
+PATIENCE = 2
+"""How often neurons are read off the witnesses without their residual becoming smaller."""
 
 
 class Exploration:
@@ -42,6 +44,7 @@ class Exploration:
         self._constant = torch.zeros(0, outputs, dtype=torch.float64)  # of the samples' affine maps, as far as needed
         self._parts = torch.zeros(0, outputs, inputs + 1, dtype=torch.float64)
         self._places = torch.zeros(0, dtype=torch.float64)
+        self._least, self._futile = torch.inf, 0
 
     def run(self) -> Copy:
         """Split what is suspect until the witnesses are content or nothing more can be told."""
@@ -110,7 +113,10 @@ class Exploration:
         """Read single neurons off the witnesses; True if there were any."""
         residual = torch.einsum("k,nke->ne", self._mix[0], affine_maps(self.witnesses.minus(copy)))
         rank = int((torch.linalg.svdvals(residual) > 4 * self.tolerance.jump).sum())
-        if 4 * rank > min(residual.shape):  # too much is mixed up to tell neurons apart
+        size = float(residual.norm())
+        self._futile = 0 if size < 0.99 * self._least else self._futile + 1
+        self._least = min(size, self._least)
+        if 4 * rank > min(residual.shape) or self._futile > PATIENCE:  # too much is mixed up to tell neurons apart
             return False
         peeling = Peeling(self.witnesses, self.jumps(), copy, self._mix[0], self.tolerance)
         if not peeling.run():

@@ -49,12 +49,12 @@ FEWEST_CHECKS, MOST_CHECKS, CHECKED = TYPICAL + FARTHER, 1000, 0.02
 AROUND = 8
 """Fresh points among neurons that a further line found."""
 PARALLEL = 0.999
-LISTENED = 8
+LISTENED = 12
 """Fresh points whose rounding is compared with the copy's."""
 NEARLY = 1e3
 """Errors up to so many times what counts as exact are imprecision: another line is worth its queries."""
-FAR = 1e4
-"""How far from the middle lines are searched, in lengths of a typical input."""
+FAR, FARTHEST = 1e4, 1e6
+"""How far from the middle lines are searched, and how far out anything is asked, in lengths of a typical input."""
 REPAIRS = 6
 LARGEST_POLISH, QUICK_POLISH = 5_000, 1_500
 """Most parameters that are fitted at once, and most that are fitted many times over."""
@@ -129,7 +129,7 @@ class _Attack:
         self.scale = 0.0
         self.bench: Bench | None = None
         self.generator = torch.Generator().manual_seed(seed)
-        self.far = oracle.reach(self.generator) if isinstance(oracle, Logits) else FAR
+        self.far = oracle.reach(self.generator) if isinstance(oracle, Logits) else FARTHEST
         self.hidden = False
 
     def ask(self, rows: Array) -> Array:
@@ -223,7 +223,8 @@ class _Attack:
             self._check_more(bench)
         point: Array | None = None
         if self._error(bench.draft) > allowed:
-            point = self.rows[int(self._gaps(bench.draft).argmax())]
+            gaps = self._gaps(bench.draft)
+            point = self.rows[self.rng.choice(np.flatnonzero(gaps > max(allowed, 0.1 * gaps.max())))]
         elif bench.precision.plain and self._affordable(2 * LISTENED) == 2 * LISTENED:
             point = self._heard(allowed)
         return point if point is None or self.basis is None else point @ self.basis.T
@@ -295,7 +296,7 @@ class _Attack:
 
     def _conclude(self, bench: Bench) -> Extraction:
         error = self._error(bench.draft)
-        if error <= EXACT * self.scale:
+        if error <= EXACT * self.scale and bench.precision.faithful:
             return self._result(exact=not self.hidden, reason=HIDDEN if self.hidden else "")
         if error <= (30.0 * bench.roughness * self.scale if bench.coarse else self._explained(bench)):
             reason = (

@@ -31,9 +31,14 @@ class Precision:
     """True if the function bends everywhere: not piecewise linear."""
 
     @property
+    def faithful(self) -> bool:
+        """Whether the answers are neither rounded to decimals nor noisy."""
+        return self.deterministic and not self.step
+
+    @property
     def plain(self) -> bool:
-        """Whether the answers are those of float64 arithmetic, neither rounded nor noisy."""
-        return self.dtype == torch.float64 and self.deterministic and not self.step
+        """Whether the answers are those of float64 arithmetic."""
+        return self.dtype == torch.float64 and self.faithful
 
     def noise(self, rows: Array) -> Array:
         length = np.maximum(np.linalg.norm(rows, axis=1), np.sqrt(rows.shape[1]))
@@ -56,6 +61,8 @@ class Precision:
 POINTS = 6
 AWAY = -10.0
 """One segment lies this much farther out on the other side of the origin, where other neurons are on."""
+TOLD, ENOUGH_TOLD = 0.1, 16
+"""Numbers are rounded for sure if so many of them are as close to multiples as their format can show."""
 SMALLEST = 1e-140
 """Noise is never zero, so that it can be divided by: a constant function has none."""
 
@@ -79,7 +86,7 @@ def measure(oracle: Oracle, rng: np.random.Generator, seen: Array) -> Precision:
     deterministic = bool(np.abs(values[0] - values[-1]).max() <= eps**0.75 * largest)  # batches are summed in any order
     blocks = values[:-1].reshape(len(lengths), POINTS, -1)
     tiny = [_bend(blocks[0], offsets, 1), _bend(blocks[1], offsets, 1) / abs(AWAY)]  # rounding grows with the row
-    step = quantum(np.concatenate([values, seen]), eps)
+    step = quantum(np.concatenate([values, seen]), float(torch.finfo(oracle.dtype).eps))
     floor = max(largest * eps, 0.3 * step)
     sigma = max(float(np.sqrt(np.mean(np.square(tiny)))), np.finfo(float).tiny)
     coarse = step > 0 or not deterministic
@@ -124,13 +131,13 @@ def quantum(values: Array, eps: float = 2.0**-52) -> float:
     """The largest power of ten down to 1e-9 that all values are multiples of, as far as a number format of relative
     precision ``eps`` can show them, or 0 if there is none."""
     seen = np.abs(values[values != 0.0])
-    if not len(seen):
+    if values.min() == values.max():  # a constant tells nothing
         return 0.0
-    largest = float(seen.max())
     for digits in range(0, 10):
         scaled = seen * 10.0**digits
-        error = np.abs(scaled - np.round(scaled)).max()
-        allowed = 1e-9 + 4 * eps * largest * 10.0**digits
-        if error <= allowed < 0.02 and largest * 10.0**digits >= 1.0:
+        allowed = 1e-9 + 4 * eps * scaled
+        told = allowed < TOLD  # larger numbers are too coarse themselves to tell
+        off = np.abs(scaled - np.round(scaled))
+        if told.sum() >= min(ENOUGH_TOLD, len(seen)) > 0 and scaled.max() >= 1.0 and (off <= allowed)[told].all():
             return float(10.0**-digits)
     return 0.0

@@ -52,7 +52,7 @@ def listen(
     """
     loudness = _loudness(ask, copy, X, truth, HEARD, generator)
     loud, quiet = X[loudness > LOUD], X[loudness < QUIET]
-    if len(loud) < 2 or not len(quiet):
+    if not len(loud) or not len(quiet):
         return Heard()
     onsets = []
     for _ in range(PATHS):

@@ -22,6 +22,8 @@ GUESSES = 48
 """Differences between residuals, the smallest first, that are tried for being one neuron."""
 TRANSFERS = 8
 """How many of them are tried for having been taken off with another neuron."""
+MOVES = 8
+"""Neurons read off, or moved, before the line is looked at again."""
 CLEARED = 0.15
 """Share of the witnesses whose residual a right guess changes at least; one half is expected."""
 CLEAN = 0.9
@@ -87,7 +89,7 @@ class Peeling:
     def run(self) -> bool:
         """Read off what can be; True if that was anything."""
         count = 0
-        while self._split() or self._transfer():
+        while count < MOVES and (self._split() or self._transfer()):
             count += 1
         return count > 0
 

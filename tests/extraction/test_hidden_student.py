@@ -8,6 +8,7 @@ from torch import nn
 
 import divulge
 from divulge.extraction import by_training, hidden_student
+from divulge.extraction.rank_one import Space, elements
 from divulge.oracles.guards import Smoothed
 
 SEEDS = range(3)
@@ -114,6 +115,21 @@ def test_what_the_queries_do_not_determine_is_not_solved(digits: divulge.dataset
     with torch.no_grad():
         X = digits.test.X
         assert float((got(X.double()) - model(X)).abs().max()) < 1e-4
+
+
+@pytest.mark.parametrize("rounded", [True, False])
+def test_planted_rank_one_matrices_are_found_in_a_mixed_basis(rounded: bool) -> None:
+    for seed in SEEDS:
+        draw = torch.Generator().manual_seed(seed)
+        g = torch.rand(24, 20, generator=draw, dtype=torch.float64)
+        g = (g > 0.5).double() if rounded else g
+        v = torch.randn(24, 6, generator=draw, dtype=torch.float64)
+        planted = nn.functional.normalize((g[:, :, None] * v[:, None, :]).flatten(1))
+        basis = torch.linalg.qr(planted.T).Q.reshape(20, 6, 24)
+        found_g, found_v = elements(Space(basis), 1e-9 if rounded else 1e-6, draw)
+        assert len(found_g) == 24
+        found = nn.functional.normalize((found_g[:, :, None] * found_v[:, None, :]).flatten(1))
+        assert float((found @ planted.T).abs().max(dim=0).values.min()) > 1 - 1e-6
 
 
 def test_only_plain_students_of_one_hidden_layer_are_solved() -> None:

@@ -3,10 +3,10 @@
 With weights W [h, d], output weights V [k, h] and gates g(x) in {0, 1}, the Jacobian at query i is V diag(g_i) W: all
 queries together are the matrix K W, where column j of K [n k, h] is the *rank-one* matrix g_j v_j^T [n, k], laid flat.
 The columns of the stacked Jacobians span the same space as those of K, and when (n - 1)(k - 1) is well above h, its
-only rank-one elements are the neurons. They are found one by one, by alternating projections between the space and the
-rank-one matrices from many random starts; then W, the biases and the level are linear least squares. Nothing is asked
-of where the queries lie, and none are chosen. SmoothGrad averages the gates over noise and keeps this form, so gates
-need not be 0 or 1. Milli 2019 fit a student by descent instead.
+only rank-one elements are the neurons. rank_one.py finds them; then W, the biases and the level are linear least
+squares. Nothing is asked of where the queries lie, and none are chosen. SmoothGrad averages the gates over noise and
+keeps this form, so gates need not be 0 or 1. There can be no more neurons than inputs. Milli 2019 fit a student by
+descent instead.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from divulge.extraction.answers import Answers
-from divulge.progress import report
+from divulge.extraction.rank_one import Space, elements
 
 GAP = 1e2
 """How much the singular values must drop behind the last neuron for the number of neurons to be read off."""
@@ -27,40 +26,10 @@ ROOM = 1.2
 """How many equations there must be for each unknown of a rank-one element, so that none is met by chance."""
 LEAST, ENOUGH = 100, 10
 """Queries used, if there are more: at least the first number, or as many as show each neuron the second number."""
-LOOK, PATIENCE = 25, 20
-"""Steps of alternating projection between two looks at which candidates have arrived, and looks without a new neuron
-after which the search is given up."""
-STILL = 0.8
-"""A candidate has arrived when a look brings it no nearer than this times what it was."""
-INDEPENDENT = 1e-3
-"""A neuron is new if at least this share of it lies outside the span of those found before."""
 TURNS, ROUNDS = 25, 3
 """Steps and rounds of the fit to the values where gates are averages."""
 CLOSE = 0.2
 """Largest error on the queries, in standard deviations, of a network that counts as found."""
-
-
-@dataclass(frozen=True)
-class Space:
-    """What the columns of the stacked Jacobians span: an orthonormal basis [n, k, r] of matrices [n, k]."""
-
-    basis: Tensor
-
-    def coordinates(self, u: Tensor, v: Tensor) -> Tensor:
-        """[m, r]: where the matrices u v^T, scaled to length 1, fall in the space."""
-        return self._unit(u, v) @ self.basis.flatten(0, 1)
-
-    def matrices(self, coordinates: Tensor) -> Tensor:
-        """[m, n, k]"""
-        return (coordinates @ self.basis.flatten(0, 1).T).reshape(-1, *self.basis.shape[:2])
-
-    def outside(self, u: Tensor, v: Tensor) -> Tensor:
-        """[m]: how far each matrix u v^T, scaled to length 1, is from the space."""
-        away: Tensor = (self._unit(u, v) - self.matrices(self.coordinates(u, v)).flatten(1)).norm(dim=1)
-        return away
-
-    def _unit(self, u: Tensor, v: Tensor) -> Tensor:
-        return (functional.normalize(u)[:, :, None] * functional.normalize(v)[:, None, :]).flatten(1)
 
 
 def fits(student: nn.Module) -> bool:
@@ -76,16 +45,19 @@ def solve(student: nn.Module, answers: Answers, generator: torch.Generator) -> n
     """The network that the queries determine, in float64; None where they do not determine one of this width."""
     if answers.gradients is None or answers.absolute or (answers.known is not None and not answers.known.all()):
         return None
+    answers = answers[answers.shown.all(dim=1)]  # a class that is hidden at some queries would spoil the form
     width = next(layer.out_features for layer in student.modules() if isinstance(layer, nn.Linear))
-    answers = answers[: max(LEAST, ENOUGH * width // answers.gradients.shape[1])]
+    answers = answers[: max(LEAST, ENOUGH * width // answers.logits.shape[1])]
     assert answers.gradients is not None
     n, k, d = answers.gradients.shape
+    if ROOM * (n + k) > n * k:
+        return None
     left, sizes, _ = torch.linalg.svd(answers.gradients.reshape(n * k, d), full_matrices=False)
     rank, noise = _rank(sizes[: width + 1])
     if not rank or ROOM * (rank + n + k) > n * k:
         return None
     space = Space(left[:, :rank].reshape(n, k, rank))
-    gates, outward = _neurons(space, max(3 * noise, 1e-9), generator)
+    gates, outward = elements(space, max(3 * noise, 1e-9), generator)
     if len(gates) < rank:
         return None
     model = _assembled(student, answers, gates, outward)
@@ -102,80 +74,6 @@ def _rank(sizes: Tensor) -> tuple[int, float]:
     drops = sizes[:-1] / after
     place = int(drops.argmax())
     return (place + 1 if float(drops[place]) >= GAP else 0), 1 / float(drops[place])
-
-
-# -- the rank-one elements of a space ---------------------------------------------------------------------------------
-
-
-def _neurons(space: Space, tolerance: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Gates [m, n], up to 1, and output weights [m, k] of independent neurons, as many as the rank if all are found."""
-    rank = space.basis.shape[2]
-    found: list[tuple[Tensor, Tensor]] = []
-    spanned = torch.zeros(rank, 0, dtype=torch.float64)
-    u, v = _starts(space, spanned, 2 * rank, generator)
-    before = torch.full((len(u),), torch.inf, dtype=torch.float64)
-    in_vain = 0
-    while len(found) < rank and in_vain < PATIENCE:
-        u, v = _closer(space, u, v)
-        g, w, off, hard = _arrivals(space, u, v)
-        done = (off <= tolerance) & (hard | (off > STILL * before))
-        in_vain, known = in_vain + 1, len(found)
-        for place in done.nonzero()[:, 0].tolist():
-            for one in _sharing(space, g[place], tolerance) if hard[place] else w[place][None]:
-                at = space.coordinates(g[place][None], one[None])[0]
-                new = at - spanned @ (spanned.T @ at)
-                if float(new.norm()) > INDEPENDENT and len(found) < rank:
-                    spanned = torch.cat([spanned, (new / new.norm())[:, None]], dim=1)
-                    found.append((g[place], one))
-        in_vain = in_vain if len(found) == known else 0
-        report("finding neurons", len(found), rank)
-        u[done], v[done] = _starts(space, spanned, int(done.sum()), generator)
-        before = torch.where(done, torch.inf, off)
-    if not found:
-        return u[:0], v[:0]
-    return torch.stack([g for g, _ in found]), torch.stack([w for _, w in found])
-
-
-def _starts(space: Space, spanned: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random elements of the space, more or less away from the neurons already found, as rank-one matrices."""
-    at = torch.randn(count, space.basis.shape[2], generator=generator, dtype=torch.float64)
-    away = torch.rand(count, 1, generator=generator, dtype=torch.float64)
-    at = at - away * ((at @ spanned) @ spanned.T)
-    left, _, right = torch.linalg.svd(space.matrices(at), full_matrices=False)
-    return left[:, :, 0], right[:, 0]
-
-
-def _closer(space: Space, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Candidates after some steps of alternating projection; gates of one sign, which is made positive."""
-    for _ in range(LOOK):
-        inside = space.matrices(space.coordinates(u, v))
-        u = (inside @ v[:, :, None])[:, :, 0]
-        u = (u * u.sum(dim=1, keepdim=True).sign()).clamp_min(0)
-        v = (inside.transpose(1, 2) @ u[:, :, None])[:, :, 0]
-        v = functional.normalize(v)
-    return u, v
-
-
-def _arrivals(space: Space, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Each candidate with its gates rounded to 0 and 1 if that is nearer to the space than as it is; how near; and
-    whether they were rounded."""
-    u = u / u.amax(dim=1, keepdim=True).clamp_min(1e-300)
-    hard = (u > 0.5).to(u)
-    reach = torch.einsum("mn,nkr->mkr", hard, space.basis)
-    best = torch.linalg.eigh(reach @ reach.transpose(1, 2)).eigenvectors[:, :, -1]
-    best = best * (best * v).sum(dim=1, keepdim=True).sign()
-    soft_off, hard_off = space.outside(u, v), space.outside(hard, best)
-    nearer = hard_off <= soft_off
-    gates, outward = torch.where(nearer[:, None], hard, u), torch.where(nearer[:, None], best, v)
-    return gates, outward, torch.minimum(soft_off, hard_off), nearer
-
-
-def _sharing(space: Space, gates: Tensor, tolerance: float) -> Tensor:
-    """[m, k]: output weights of all neurons with these very gates; a single one, unless some are told apart by none."""
-    reach = torch.einsum("n,nkr->kr", gates, space.basis)
-    outward = torch.linalg.svd(reach).U.T
-    inside = space.outside(gates.expand(len(outward), -1), outward) <= tolerance
-    return torch.as_tensor(outward[inside])
 
 
 # -- from neurons to a network ----------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class Space:
 
 
 def elements(space: Space, tolerance: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The g [m, n], up to 1, and v [m, k] of independent elements: one for each dimension of the space, if all are found."""
+    """The g [m, n], up to 1, and v [m, k] of independent elements: as many as the space has dimensions, or fewer."""
     rank = space.basis.shape[2]
     found: list[tuple[Tensor, Tensor]] = []
     spanned = torch.zeros(rank, 0, dtype=torch.float64)

@@ -26,7 +26,8 @@ WELL: dict[str, tuple[Any, int]] = {
     "linear": (LinearRegression(), 5),
     "ridge": (Ridge(1.0), 5),
     "logistic (odd, even)": (LogisticRegression(**EXACT), 5),
-    "softmax": (LogisticRegression(tol=1e-10, max_iter=20_000), 2),
+    "softmax, 14 x 14": (LogisticRegression(**EXACT), 3),
+    "softmax, L-BFGS at 1e-10": (LogisticRegression(tol=1e-10, max_iter=20_000), 2),
     "Poisson": (PoissonRegressor(alpha=1e-2, **EXACT), 5),
 }
 DEFAULT: dict[str, tuple[Any, int]] = {
@@ -61,8 +62,15 @@ def digits(count: int) -> tuple[Any, Any, Any, Any]:
     return X[2000 : 2000 + KNOWN], y[2000 : 2000 + KNOWN], X[:count], y[:count]
 
 
+def smaller(rows: Any, side: int) -> Any:
+    """Digits averaged to ``side`` x ``side`` pixels."""
+    return rows.reshape(-1, side, 28 // side, side, 28 // side).mean(axis=(2, 4)).reshape(len(rows), -1)
+
+
 def attack(name: str, estimator: Any, count: int) -> list[dict[str, Any]]:
     known, labels, targets, own = digits(count)
+    if "14 x 14" in name:
+        known, targets = smaller(known, 14), smaller(targets, 14)
     rows = []
     for x, y in zip(targets, own, strict=True):
         values = np.append(labels, y)
@@ -82,8 +90,7 @@ def compare(side: int) -> dict[str, Any]:
     """ART and ours on one logistic model of digits averaged to ``side`` x ``side``."""
     known, labels, targets, own = digits(1)
     rows = np.vstack([known[:200], targets])
-    if side < 28:
-        rows = rows.reshape(-1, side, 28 // side, side, 28 // side).mean(axis=(2, 4)).reshape(len(rows), -1)
+    rows = smaller(rows, side)
     y = np.append(labels[:200], own) % 2
     with tempfile.TemporaryDirectory() as folder:
         given, model = Path(folder) / "data.npz", Path(folder) / "model.npz"

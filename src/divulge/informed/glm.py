@@ -14,6 +14,7 @@ simulated leftovers, taken from refits of the estimator on the known records and
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections.abc import Callable
@@ -123,7 +124,7 @@ def _doubt(eq: Equations, best: Solution, leftovers: list[Array], predicted: flo
 def _predict(
     eq: Equations, space: _Space, solutions: list[Solution], leftovers: list[Array], label: Any, seed: int
 ) -> tuple[float, str]:
-    """The mean squared error of the same attack on simulated leftovers, and where those came from."""
+    """The (geometric mean of the) error of the same attack on simulated leftovers, and where those came from."""
     best = solutions[0]
     labels = list(dict.fromkeys(s.y for s in solutions))[:3] if eq.model.discrete else None
     truth = space.back(best.x)
@@ -133,11 +134,11 @@ def _predict(
         for E in samples:
             again = linear_solve.solve(eq, label, G=best.model_gradient() + E, among=labels)[0]
             errors.append(float(np.square(space.back(again.x) - truth).mean()))
-        return float(np.mean(errors))
+        return float(np.exp(np.mean(np.log(np.maximum(errors, 1e-300)))))
 
     estimates, basis = [], []
     if leftovers:
-        estimates.append(simulated(leftovers))
+        estimates.append(simulated(_likenesses(leftovers)))
         basis.append(f"{len(leftovers)} refits")
     freedom = eq.freedom
     if freedom > 0:
@@ -151,6 +152,13 @@ def _predict(
         floor = eq.rounding(best.G) / float(np.linalg.norm(best.r))
         return floor**2, "rounding alone (raw coefficients are taken as the optimum)"
     return float(np.exp(np.mean(np.log(np.maximum(estimates, 1e-300))))), " and ".join(basis)
+
+
+def _likenesses(leftovers: list[Array]) -> list[Array]:
+    """Leftovers as likely as the given ones: either sign, and sums of two."""
+    pairs = [(a + b) / np.sqrt(2) for a, b in itertools.combinations(leftovers, 2)]
+    pairs += [(a - b) / np.sqrt(2) for a, b in itertools.combinations(leftovers, 2)]
+    return [sign * E for E in [*leftovers, *pairs] for sign in (1.0, -1.0)]
 
 
 def _leftovers(final: Any, eq: Equations, refits: int, seed: int) -> list[Array]:

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from scipy.linalg import qr
 
+from divulge.errors import InvalidInput
 from divulge.extraction.lines import CERTAIN, Array, Questions
 from divulge.extraction.precision import Precision
 
@@ -58,6 +61,18 @@ class Gradients:
 def random_frame(d: int, rng: np.random.Generator) -> Array:
     """A random orthonormal basis [d, d]: no weight vector is large along only a few of its directions."""
     return np.linalg.qr(rng.normal(size=(d, d)))[0]
+
+
+def basis_of(span: Any, inputs: int) -> Array | None:
+    """Orthonormal rows [k, d] of a span, or None for the whole input space."""
+    if span is None or (isinstance(span, str) and span == "auto"):
+        return None
+    if isinstance(span, str):
+        raise InvalidInput(f'span is "auto", None, a result of divulge.span or a matrix of rows, not {span!r}.')
+    rows = np.asarray(torch.as_tensor(getattr(span, "basis", span)).detach().cpu().to(torch.float64))
+    if rows.ndim != 2 or rows.shape[1] != inputs or not len(rows) or not np.isfinite(rows).all():
+        raise InvalidInput(f"A span is a matrix of rows with {inputs} columns each, or a result of divulge.span.")
+    return np.linalg.qr(rows.T)[0].T
 
 
 def across(direction: Array, frame: Array) -> Array:

@@ -28,7 +28,7 @@ from divulge import progress
 from divulge.errors import DivulgeError, InvalidInput
 from divulge.extraction import paper_values
 from divulge.extraction.along import Bench, first_line, further_line
-from divulge.extraction.cells import random_frame
+from divulge.extraction.cells import basis_of, random_frame
 from divulge.extraction.draft import Draft
 from divulge.extraction.lines import Array
 from divulge.extraction.logits import Logits, Outputs, beneath, on_top
@@ -53,6 +53,13 @@ LISTENED = 12
 """Fresh points whose rounding is compared with the copy's."""
 NEARLY = 1e3
 """Errors up to so many times what counts as exact are imprecision: another line is worth its queries."""
+RESTARTS = 3
+FLOOR = 30.0
+"""So many times the noise of coarse answers is what a copy of all neurons agrees to."""
+DEEPER = (
+    "The hyperplanes found along one line do not explain another: the model has more than one hidden layer, or is not "
+    "a ReLU network."
+)
 FAR, FARTHEST = 1e4, 1e6
 """How far from the middle lines are searched, and how far out anything is asked, in lengths of a typical input."""
 REPAIRS = 6
@@ -89,7 +96,7 @@ def from_values(
         raise InvalidInput(f"A hidden layer of width {width} makes no sense; give zero or more, or leave it out.")
     if checks is not None and checks < FEWEST_CHECKS:
         raise InvalidInput(f"At least {FEWEST_CHECKS} fresh rows are needed to verify a copy; got checks={checks}.")
-    basis, spent = _basis(span, oracle.input_dim), oracle.ledger.snapshot()
+    basis, spent = basis_of(span, oracle.input_dim), oracle.ledger.snapshot()
     oracle = beneath(oracle, outputs, seed)
     try:
         attack = _Attack(oracle, seed=seed, width=width, basis=basis, checks=checks, spent=spent)
@@ -98,18 +105,6 @@ def from_values(
         if isinstance(error.partial, Extraction):
             error.partial = on_top(error.partial, oracle)
         raise
-
-
-def _basis(span: Any, inputs: int) -> Array | None:
-    """Orthonormal rows [k, d] of a span, or None for the whole input space."""
-    if span is None or (isinstance(span, str) and span == "auto"):
-        return None
-    if isinstance(span, str):
-        raise InvalidInput(f'span is "auto", None, a result of divulge.span or a matrix of rows, not {span!r}.')
-    rows = np.asarray(torch.as_tensor(getattr(span, "basis", span)).detach().cpu().to(torch.float64))
-    if rows.ndim != 2 or rows.shape[1] != inputs or not len(rows) or not np.isfinite(rows).all():
-        raise InvalidInput(f"A span is a matrix of rows with {inputs} columns each, or a result of divulge.span.")
-    return np.linalg.qr(rows.T)[0].T
 
 
 class _Attack:
@@ -172,26 +167,33 @@ class _Attack:
         first_line(bench)
         if bench.draft is None:
             return self._not_piecewise_linear()
-        first = self._repair(bench)
-        error = self._error(bench.draft) / self.scale
-        precise = error <= PRECISE or (first.exact and error <= self._explained(bench) / self.scale)
-        if precise or bench.coarse or error > NEARLY * EXACT:
-            return first
-        return self._second_line(bench, first)
+        best = self._repair(bench)
+        for _ in range(RESTARTS if bench.coarse else 1):
+            if best.reason == DEEPER or not self._worth_another(bench, best):
+                break
+            best = self._another_line(bench, best)
+        return best
 
-    def _second_line(self, bench: Bench, first: Extraction) -> Extraction:
-        """Start over on another line where the first copy is only not quite precise enough; the better of the two."""
-        remaining = self.oracle.ledger.remaining
-        needed = 2 * (first.width + 1) * (bench.inputs + 1)
-        if remaining is not None and remaining < needed:
-            return first
-        draft = self._draft
+    def _worth_another(self, bench: Bench, best: Extraction) -> bool:
+        """Whether the copy is worse than answers of this precision allow, though not so far off as to be hopeless."""
+        error = self._error(bench.draft) / self.scale
+        if self._affordable(needed := 2 * (best.width + 1) * (bench.inputs + 1)) < needed:
+            return False
+        if bench.coarse:
+            return error > FLOOR * bench.roughness
+        precise = error <= PRECISE or (best.exact and error <= self._explained(bench) / self.scale)
+        return not precise and error <= NEARLY * EXACT
+
+    def _another_line(self, bench: Bench, best: Extraction) -> Extraction:
+        """Start over on another line; the better of the two copies."""
+        draft, notes = self._draft, list(bench.notes)
+        bench.notes.clear()
         first_line(bench)
         second = self._repair(bench)
         if self._error(bench.draft) <= self._error(draft):
             return second
-        bench.draft = draft
-        return self._result(exact=first.exact, reason=first.reason)
+        bench.draft, bench.notes = draft, notes
+        return self._result(exact=best.exact, reason=best.reason)
 
     def _repair(self, bench: Bench) -> Extraction:
         """Verify; polish where precision is lacking, search further lines where neurons are; verify again."""
@@ -204,11 +206,7 @@ class _Attack:
             most = max(8, self._draft.width // 2)
             found = further_line(bench, toward, most)
             if found < 0 or found > most:
-                reason = (
-                    "The hyperplanes found along one line do not explain another: the model has more than one hidden "
-                    "layer, or is not a ReLU network."
-                )
-                return self._result(exact=False, reason=reason)
+                return self._result(exact=False, reason=DEEPER)
             if found:
                 self._fresh_points()
                 self._look_around(toward, found)
@@ -298,7 +296,7 @@ class _Attack:
         error = self._error(bench.draft)
         if error <= EXACT * self.scale and bench.precision.faithful:
             return self._result(exact=not self.hidden, reason=HIDDEN if self.hidden else "")
-        if error <= (30.0 * bench.roughness * self.scale if bench.coarse else self._explained(bench)):
+        if error <= (FLOOR * bench.roughness * self.scale if bench.coarse else self._explained(bench)):
             reason = (
                 f"The copy agrees to {error / self.scale:.1e} of the output's standard deviation, as well as the "
                 f"oracle's precision allows: {bench.precision.describe()}."

@@ -82,9 +82,9 @@ def run(out: Path, *, full: bool = False, seed: int = 0) -> dict[str, Any]:
         "black box": lambda: black_box(lab),
         "shadow models, ReLU": lambda: shadow_curve(lab, "relu"),
         "direct from shadow models, ReLU": lambda: from_shadows(lab, "relu"),
-        **{f"direct: {factor.name}": _direct_task(lab, factor) for factor in FACTORS},
         "CIFAR-10 network": lambda: cifar(lab),
         "reconstructor network": lambda: reconstructor_network(lab),
+        **{f"direct: {factor.name}": _direct_task(lab, factor) for factor in FACTORS},
         "gradient norms (appendix L)": lambda: gradient_norms(lab),
     }
     path = out / "results.json"

@@ -197,21 +197,25 @@ class _Attack:
 
     def _repair(self, bench: Bench) -> Extraction:
         """Verify; polish where precision is lacking, search further lines where neurons are; verify again."""
+        polished = False
         for _ in range(REPAIRS):
             toward = self._wrong(bench)
-            if toward is None:
+            if toward is None or (polished and self._error(bench.draft) > EXACT * self.scale):
                 break
-            if bench.coarse and self._polished(bench):
-                break
+            if bench.coarse and not polished and (polished := self._polished(bench)):
+                continue
             most = max(8, self._draft.width // 2)
             found = further_line(bench, toward, most)
             if found < 0 or found > most:
                 return self._result(exact=False, reason=DEEPER)
             if found:
+                polished = False
                 self._fresh_points()
                 self._look_around(toward, found)
-            elif not bench.coarse and parameters(self._draft) <= QUICK_POLISH and self._polished(bench):
-                break
+            elif not bench.coarse and not polished and parameters(self._draft) <= QUICK_POLISH:
+                polished = self._polished(bench)
+        else:
+            self.hidden = True  # it was still wrong somewhere when patience ran out
         return self._conclude(bench)
 
     def _wrong(self, bench: Bench) -> Array | None:

@@ -99,7 +99,7 @@ def _follow(
         middle = 0.5 * (low + high)
         x = (quiet + middle * (loud - quiet))[None]
         truth = ask(x)
-        if float((truth - copy.value(x)).abs().max()) > allowed:
+        if bool(_wrong(truth, copy, x, allowed)):
             return x[0], x[0]
         if float(_loudness(ask, copy, x, truth, CLOSELY, generator)) > (LOUD * QUIET) ** 0.5:
             high = middle
@@ -108,9 +108,16 @@ def _follow(
     steps = int(HALVINGS * math.log(2) / math.log(CLOSER))
     t = high * (1 - CLOSER ** -torch.arange(steps, dtype=torch.float64))
     rows = quiet + t[:, None] * (loud - quiet)
-    off = (ask(rows) - copy.value(rows)).abs().amax(dim=1)
-    point = rows[off.argmax()] if float(off.max()) > allowed else None
+    wrong = _wrong(ask(rows), copy, rows, allowed)
+    point = rows[wrong][0] if bool(wrong.any()) else None
     return point, quiet + high * (loud - quiet)
+
+
+def _wrong(truth: Tensor, copy: Copy, rows: Tensor, allowed: float) -> Tensor:
+    """Where the copy is off by more than is allowed [n], in proportion to the distance of rows far out."""
+    size = (rows.norm(dim=1) / rows.shape[1] ** 0.5).clamp_min(1)
+    wrong: Tensor = (truth - copy.value(rows)).abs().amax(dim=1) > allowed * size
+    return wrong
 
 
 def _explained(copy: Copy, onsets: Tensor, length: float) -> bool:

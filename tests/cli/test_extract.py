@@ -106,3 +106,10 @@ def test_bad_input_is_one_sentence_and_exit_code_2(folder, arguments):
 
 def test_a_target_that_is_not_there_is_bad_input(tmp_path):
     assert extract(tmp_path / "nowhere").exit_code == 2
+
+
+def test_a_guard_stands_before_the_model_of_an_exact_attack_too(folder):
+    result = extract(folder / "relu", "--access", "value", "--guard", "round:6", "--json")
+    figures = json.loads(result.stdout)
+    assert result.exit_code == 3
+    assert "multiples of 1e-06" in figures["reason"]

@@ -33,7 +33,7 @@ def oracle_of(model: nn.Module, inputs: int, **options):
 
 @pytest.mark.parametrize("attack", [from_gradients, from_values])
 @pytest.mark.parametrize("outputs", [2, 5])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(5))
 def test_probabilities_are_recognised_and_the_network_beneath_them_comes_out(attack, outputs, seed):
     model = network(20, 12, outputs, seed)
     oracle = oracle_of(shown(model), 20)
@@ -57,10 +57,13 @@ def test_a_copy_of_probabilities_is_saved_as_its_logits(tmp_path):
     model = network(10, 6, 3, 1)
     stolen = from_gradients(oracle_of(shown(model), 10))
     stolen.save(tmp_path)
+    assert stolen.to_onnx(tmp_path / "copy.onnx").exists()
     again = divulge.oracle(str(tmp_path), output="probabilities")
+    exported = divulge.oracle(str(tmp_path / "copy.onnx"))
     X = torch.randn(50, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with torch.no_grad():
         assert torch.allclose(again.value(X).double(), shown(model)(X), atol=1e-9)
+        assert torch.allclose(exported.value(X).double(), shown(model)(X), atol=1e-6)
 
 
 @pytest.mark.parametrize("attack", [from_gradients, from_values])

@@ -62,7 +62,7 @@ def command(
         int | None, typer.Option(help="training: steps of each fit; as the queries need by default.")
     ] = None,
     guard: Annotated[
-        str, typer.Option(help="training: what stands before the model, such as smoothgrad:0.3 or saliency.")
+        str, typer.Option(help="What stands before the model, such as round:6, smoothgrad:0.3 or saliency.")
     ] = "",
     seed: Seed = 0,
     out: Out = None,
@@ -84,6 +84,10 @@ def command(
             )
             learn(oracle, asked, out=out, json=json, quiet=quiet)
             return
+        if guard:
+            from divulge.oracles import guards
+
+            oracle = guards.guard(guard)(oracle)
         options = {"seed": seed, **({"width": width} if width is not None else {})}
         try:
             stolen = _attack(oracle, access, method, checks, options)

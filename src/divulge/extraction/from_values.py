@@ -227,7 +227,7 @@ class _Attack:
         if self._error(bench.draft) > allowed:
             gaps = self._gaps(bench.draft)
             point = self.rows[self.rng.choice(np.flatnonzero(gaps > max(allowed, 0.1 * gaps.max())))]
-        elif bench.precision.plain and self._affordable(2 * LISTENED) == 2 * LISTENED:
+        elif bench.precision.plain(self.oracle.eps) and self._affordable(2 * LISTENED) == 2 * LISTENED:
             point = self._heard(allowed)
         return point if point is None or self.basis is None else point @ self.basis.T
 

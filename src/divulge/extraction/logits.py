@@ -73,9 +73,11 @@ def on_top(stolen: Extraction, oracle: Oracle) -> Extraction:
     if not isinstance(oracle, Logits):
         return stolen
     note = "The target shows probabilities: errors are those of its logits, which are known up to a shared number."
+    model = nn.Sequential(stolen.model, Probabilities()).eval()
+    model.input_shape = stolen.model.input_shape
     return replace(
         stolen,
-        model=nn.Sequential(stolen.model, Probabilities()).eval(),
+        model=model,
         notes=(*stolen.notes, note),
         facts={**stolen.facts, "outputs": "probabilities"},
     )

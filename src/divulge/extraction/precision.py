@@ -35,10 +35,9 @@ class Precision:
         """Whether the answers are neither rounded to decimals nor noisy."""
         return self.deterministic and not self.step
 
-    @property
-    def plain(self) -> bool:
-        """Whether the answers are those of float64 arithmetic."""
-        return self.dtype == torch.float64 and self.faithful
+    def plain(self, eps: float) -> bool:
+        """Whether answers of this relative precision are those of a network in float64, as they were computed."""
+        return self.faithful and eps <= torch.finfo(torch.float64).eps
 
     def noise(self, rows: Array) -> Array:
         length = np.maximum(np.linalg.norm(rows, axis=1), np.sqrt(rows.shape[1]))

@@ -209,27 +209,27 @@ def _prior(network: Network, mean: Tensor | None, value_range: tuple[Bound, Boun
 
 
 def infer_mean(samples: Tensor, low: Bound, high: Bound, fitted: Tensor) -> Tensor:
-    """The mean that puts all samples inside [low, high]; where that leaves it open, what pictures are like decides.
+    """The mean that puts the samples inside [low, high]; where that leaves it open, what pictures are like decides.
 
-    The spread of the samples leaves an interval for each entry. Where entries vary, many equal smallest values speak
-    for a dark background at the low end, many equal largest ones for a bright one; otherwise the middle is taken.
+    The spread of the samples (but for the outermost tenth, which errors reach) leaves an interval for each entry. Many
+    values near its lower end speak for a dark background at ``low``, many near its upper end for a bright one at
+    ``high``; otherwise the middle is taken.
     """
     if len(samples) < 2:
         return fitted
-    low, high = torch.as_tensor(low).to(samples), torch.as_tensor(high).to(samples)
-    width = high - low
-    smallest, largest = samples.amin(dim=0), samples.amax(dim=0)
-    first, last = low - smallest, high - largest
-    middle = (first + last) / 2
-    varied = (largest - smallest) > 0.3 * width
+    bottom, top = torch.as_tensor(low).to(samples), torch.as_tensor(high).to(samples)
+    smallest, largest = torch.quantile(samples, torch.tensor([0.1, 0.9]).to(samples), dim=0)
+    varied = (largest - smallest) > 0.3 * (top - bottom)
+    told: Tensor = (bottom - smallest + top - largest) / 2
     if bool(varied.any()):
-        dark = float(((samples - smallest) < 0.1 * width)[:, varied].double().mean())
-        bright = float(((largest - samples) < 0.1 * width)[:, varied].double().mean())
-        if dark > max(0.3, 1.5 * bright):
-            return torch.where(first < last, first, middle)
-        if bright > max(0.3, 1.5 * dark):
-            return torch.where(first < last, last, middle)
-    return middle
+        near = 0.1 * (top - bottom)
+        dark = float(((samples - smallest).abs() < near)[:, varied].double().mean())
+        bright = float(((largest - samples).abs() < near)[:, varied].double().mean())
+        if dark > max(0.2, 1.5 * bright):
+            told = bottom - smallest
+        elif bright > max(0.2, 1.5 * dark):
+            told = top - largest
+    return told
 
 
 def _result(

@@ -80,6 +80,8 @@ def test_the_query_budget_is_set_by_whichever_attack_is_there_first(scene: Scene
     assert query_budget(0.9, exact=exact, curve=curve).rows == 99
     reached = query_budget(0.995, exact=exact, curve=curve)
     assert (reached.rows, reached.attack) == (2499, "exact copy from values")
+    cheaper = Left("", "exact copy from values", 1.0, True, 2400)
+    assert query_budget(0.995, exact=[cheaper, *exact]).rows == 2399
     assert query_budget(0.995, curve=curve).rows is None
     between = query_budget(0.945, curve=curve).rows
     assert between == pytest.approx(100 * 10 ** (0.045 / 0.09), abs=1)

@@ -216,7 +216,10 @@ def query_budget(fidelity: float, *, exact: Sequence[Left] = (), curve: Learning
     """
     if not 0 < fidelity <= 1:
         raise InvalidInput(f"fidelity is a share of equal decisions in (0, 1]; got {fidelity}.")
-    needed: dict[str, float] = {left.attack: left.queries for left in exact if left.score >= fidelity}
+    needed: dict[str, float] = {}
+    for left in exact:
+        if left.score >= fidelity:
+            needed[left.attack] = min(left.queries, needed.get(left.attack, math.inf))
     for kind in dict.fromkeys(point.kind for point in curve.points) if curve is not None else ():
         reached = curve.needed(kind, fidelity) if curve is not None else None
         if reached is not None:

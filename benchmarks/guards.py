@@ -45,7 +45,7 @@ def scene_of(seed: int, *, output: str | None = None) -> Scene:
     print(f"target {seed}: test accuracy {evaluate(model, *digits.test).accuracy:.1%}", flush=True)
     return Scene(
         lambda access: oracle(model, access=access, output=output), digits.train.X[:700].double(),
-        digits.test.X.double(), rows=model[0].weight.detach(), learned_from=100, steps=300, seed=seed,
+        digits.test.X.double(), rows=next(model.parameters()).detach(), learned_from=100, steps=300, seed=seed,
     )  # fmt: skip
 
 
@@ -83,13 +83,13 @@ def _row(name: str, title: str, scenes: list[Scene]) -> dict[str, Any]:
 
 def _budgets(exact: list[Left], curve: LearningCurve) -> list[dict[str, Any]]:
     """For each kind of client the rows that it may be answered."""
-    budgets = []
+    budgets: list[dict[str, Any]] = []
     for attack in LEARNING:
         kind = attack.rsplit(" ", 1)[1]
         own = [left for left in exact if left.attack.endswith(kind)]
         points = LearningCurve(tuple(point for point in curve.points if point.kind == kind), curve.test_rows)
-        for fidelity in FIDELITIES:
-            budgets.append({"client": kind, **query_budget(fidelity, exact=own, curve=points).__dict__})
+        found = [query_budget(fidelity, exact=own, curve=points) for fidelity in FIDELITIES]
+        budgets += [{"client": kind, **budget.__dict__} for budget in found]
     return budgets
 
 

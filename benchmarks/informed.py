@@ -125,10 +125,11 @@ def main() -> None:
             most, middle = max(row["error"] for row in rows), float(np.median([row["seconds"] for row in rows]))
             spread = f"{ratios.min():.2g} to {ratios.max():.2g}"
             print(f"| {name}, {part} | {most:.1e} | {spread} | {near}/{len(rows)} | {middle:.2f} |", flush=True)
+    Path("results").mkdir(exist_ok=True)
+    Path("results/informed.json").write_text(json.dumps(result, indent=2) + "\n")
     result["art"] = [compare(side) for side in (4, 28)]
     for row in result["art"]:
         print(f"{row['features']} features: ART {row['art']}, ours {row['ours']}", flush=True)
-    Path("results").mkdir(exist_ok=True)
     Path("results/informed.json").write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -39,7 +39,7 @@ from divulge.extraction.rounding import HIDDEN, listen
 from divulge.extraction.verification import fresh_points, smallest_gap
 from divulge.oracles.base import Oracle, Spent
 
-EXACT, PRECISE = 1e-8, 1e-9
+EXACT, PRECISE = 1e-8, 2e-9
 """A copy whose worst error on fresh points is at most this share of the output's standard deviation is exact; beyond
 the second share it is measured again, unless its line does not allow for better."""
 TYPICAL, FARTHER = 24, 8

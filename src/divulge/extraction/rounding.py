@@ -55,8 +55,8 @@ def listen(
     if not len(loud) or not len(quiet):
         return Heard()
     onsets = []
-    for _ in range(PATHS):
-        start, end = (part[int(torch.randint(len(part), (1,), generator=generator))] for part in (quiet, loud))
+    for start in quiet[torch.randperm(len(quiet), generator=generator)[:PATHS]]:
+        end = loud[int(torch.randint(len(loud), (1,), generator=generator))]
         point, onset = _follow(ask, copy, start, end, allowed, generator)
         if point is not None:
             return Heard(point=point)

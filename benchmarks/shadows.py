@@ -13,7 +13,7 @@ from divulge.informed.seen import flat_weights
 from divulge.informed.shadows import with_row
 
 KNOWN, LOOP = 1000, 6
-MODELS = {"float32": 52, "bfloat16": 6}
+MODELS = {"float32": 52, "bfloat16": 2}
 RECIPE = {"widths": [784, 10, 10], "activation": "elu", "learning_rate": 0.2, "momentum": 0.9, "epochs": 100}
 
 
@@ -34,7 +34,8 @@ def main() -> None:
         began = time.process_time()
         found = informed.shadows(recipe, *known, pool[0][: count + 1], pool[1][: count + 1], precision=precision)
         fast = count / (time.process_time() - began - (began - setting))
-        off = (found.differences[:LOOP].double() - exact).norm(dim=1) / exact.norm(dim=1)
+        got = found.differences[:LOOP].double()
+        off = (got - exact[: len(got)]).norm(dim=1) / exact[: len(got)].norm(dim=1)
         rows.append(
             {"how": f"one tensor program, {precision}", "per_second": fast, "times": fast / rate,
              "relative_error": float(off.max())}

@@ -70,7 +70,7 @@ def worst_case(
     seed: int = 0,
     method: Literal["default", "paper"] = "default",
     grid: int | None = None,
-    checks: int = 400,
+    checks: int = 1000,
     width: int | None = None,
     delta: float = 0.1,
 ) -> Approximation:
@@ -171,7 +171,7 @@ class _Run:
                 break
             before = error
             off = ((bench.draft(rows) - truth) ** 2).sum(axis=1)
-            found = further_line(bench, rows[int(off.argmax())])
+            found = further_line(bench, rows[self.rng.choice(np.flatnonzero(off >= 0.1 * off.max()))])
             error = self._relative(bench.draft, rows, truth)
             if error > 0.3 * before:  # what is missing is narrower than the grid, or not worth finding
                 if bench.grid >= FINEST or (found <= 0 and error <= self.epsilon and bench.grid >= ENOUGH):

@@ -31,9 +31,9 @@ WELL: dict[str, tuple[Any, int]] = {
     "Poisson": (PoissonRegressor(alpha=1e-2, **EXACT), 5),
 }
 DEFAULT: dict[str, tuple[Any, int]] = {
-    "logistic (odd, even)": (LogisticRegression(), 12),
-    "softmax": (LogisticRegression(), 6),
-    "Poisson": (PoissonRegressor(), 12),
+    "logistic (odd, even)": (LogisticRegression(), 8),
+    "softmax": (LogisticRegression(), 3),
+    "Poisson": (PoissonRegressor(), 8),
 }
 CAP = 90.0
 WORKER = """

@@ -234,7 +234,7 @@ def from_shadows(lab: Lab, activation: str) -> dict[str, Any]:
     most = lab.shadow_count(activation)
     shadows = lab.shadows(recipe, most)
     attack = informed.reconstructor(recipe, *fixed, *_first(lab.pool(), most), models=shadows)
-    count, runs = (30, 86) if activation == "elu" else (12, 88)
+    count, runs = (20, 86) if activation == "elu" else (12, 88)
     count = len(models) if lab.full else count
     starts = [attack(model) for model in models[:count]]
     labels = [record.y for record in starts]

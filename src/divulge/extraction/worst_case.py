@@ -31,8 +31,8 @@ from divulge.oracles.base import Oracle
 EXACT = 1e-8
 FARTHER = 32
 """Inputs ten times as large that an exact copy must agree on too."""
-LINES = 6
-"""Further lines, at most."""
+LINES, LOOKS = 6, 2
+"""Further lines, at most; and how many are searched at least, because a line crosses some bumps too far out to see."""
 COARSEST, ENOUGH = 256, 1_024
 """Fewest samples that a line starts with by default, and how many are tried before epsilon alone is good enough."""
 FINEST = 6_000
@@ -166,18 +166,23 @@ class _Run:
         assert bench.draft is not None
         rows, truth = self._fresh()
         error = self._relative(bench.draft, rows, truth)
-        for _ in range(LINES):
-            if error <= 0.1 * min(self.epsilon, 1e-8):
+        for look in range(LINES):
+            before, good = error, 0.1 * min(self.epsilon, 1e-8)
+            if before <= good and look >= LOOKS:
                 break
-            before = error
             off = ((bench.draft(rows) - truth) ** 2).sum(axis=1)
-            found = further_line(bench, rows[self.rng.choice(np.flatnonzero(off >= 0.1 * off.max()))])
+            wrong = np.flatnonzero(off >= 0.1 * off.max())
+            toward = rows[self.rng.choice(wrong)] if before > good else self.rng.normal(size=bench.inputs)
+            found = further_line(bench, toward)
             error = self._relative(bench.draft, rows, truth)
-            if error > 0.3 * before:  # what is missing is narrower than the grid, or not worth finding
+            if (
+                before > good and error > 0.3 * before
+            ):  # what is missing is narrower than the grid, or not worth finding
                 if bench.grid >= FINEST or (found <= 0 and error <= self.epsilon and bench.grid >= ENOUGH):
                     break
                 bench.grid = self.grid = min(4 * bench.grid, FINEST)
-        smaller = self._refitted(bench.draft, rows, truth)
+        beside = self._on_hyperplanes(bench.draft) if bench.draft.width else rows[:1]
+        smaller = self._refitted(bench.draft, np.concatenate([rows, beside]), np.concatenate([truth, self.ask(beside)]))
         self.notes += bench.notes
         self.gap = bench.smallest_gap
         rows, truth = self._fresh()
@@ -189,6 +194,11 @@ class _Run:
     def _fresh(self) -> tuple[Array, Array]:
         rows = self.rng.normal(size=(self.checks, self.oracle.input_dim))
         return rows, self.ask(rows)
+
+    def _on_hyperplanes(self, draft: Draft) -> Array:
+        """One input on each hyperplane: the only witnesses of a bump that no other input fell into."""
+        rows = self.rng.normal(size=draft.A.shape)
+        return np.asarray(rows - ((rows * draft.A).sum(axis=1) + draft.b)[:, None] * draft.A)
 
     def _relative(self, draft: Draft, rows: Array, truth: Array) -> float:
         return float(((draft(rows) - truth) ** 2).sum() / max(((truth - truth.mean(axis=0)) ** 2).sum(), 1e-300))

@@ -106,6 +106,13 @@ class TestBadInput:
         with pytest.raises(NotReproduced, match="initial weights"):
             divulge.informed.direct(RECIPE, other, X[KNOWN], y[KNOWN])
 
+    def test_a_hard_record_is_not_mistaken_for_a_wrong_recipe(self):
+        for row in (300, 311):
+            wrong = (y[row] + 3) % 10
+            model = RECIPE.train(torch.cat([X[KNOWN], X[row : row + 1]]), torch.cat([y[KNOWN], wrong[None]]))
+            record = divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN], labels=[int(wrong)], runs=8)
+            assert record.y == int(wrong)
+
     def test_an_unknown_shuffling_seed_is_said_to_put_a_ceiling(self):
         recipe = Recipe(**{**RECIPE.as_dict(), "batch_size": 40, "epochs": 20})
         start = recipe.initial_model()

@@ -25,7 +25,7 @@ from divulge.extraction import Extraction, from_gradients, from_values
 from divulge.models import ReluNetwork
 
 SHAPES = ((20, 16, 1), (64, 64, 1), (30, 60, 1), (100, 32, 3))  # inputs, hidden units, outputs
-FIRST = 200_000
+FIRST = 400_000
 """Networks and searches are seeded from here on: no setting was chosen on them."""
 TALL = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 LOW = (1.0, 0.3, 0.1, 0.03, 0.01)

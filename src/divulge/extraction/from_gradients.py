@@ -39,6 +39,8 @@ WITNESSES = 32
 FEWEST_CHECKS, CHECKS, MOST_CHECKS = 16, 1000, 4000
 GAP = 0.01
 """Without a number of checks there are as many as it takes to see bumps of this width."""
+OUTLIER = 1e4
+"""A point that is off by so many times the median is looked at, however little that is."""
 LISTENED = 96
 """Values that tell how coarsely the target rounds: three at each point, well out, where half of all neurons are on."""
 REPAIRS = 60
@@ -187,11 +189,28 @@ class _Run:
                 if not self._repair_checks():
                     break
                 continue
+            outlier = self._outlier()
+            if outlier is not None:
+                self._repair(outlier)
+                continue
             heard = self._listen()
             if heard.point is None:
                 return HIDDEN if heard.hidden else ""
             self._repair(heard.point)
         return self._floor_reason()
+
+    def _outlier(self) -> Tensor | None:
+        """A fresh point that is off little, but far more than all others, and where the gradient is wrong indeed."""
+        assert self.verification is not None
+        size = 1 + self.verification.X.norm(dim=1) / self.target.inputs**0.5
+        off = self.verification.off / size
+        rows = off.argsort(descending=True)[:PATIENCE]
+        X = self.verification.X[rows[off[rows] > OUTLIER * off.median()]]
+        if not len(X) or self.target.room(len(X)) < len(X):
+            return None
+        rest = Answers(X, *self.target.maps(X)).minus(self.copy)
+        wrong = rest.gradient.flatten(1).norm(dim=1) > 4 * self.tolerance.jump
+        return X[wrong][0] if bool(wrong.any()) else None
 
     def _listen(self) -> Heard:
         """Whether the target's rounding tells of neurons that cancel."""

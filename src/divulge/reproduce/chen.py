@@ -37,7 +37,7 @@ def run(out: Path, *, full: bool = False, seed: int = 0) -> dict[str, Any]:
     rows = [_measured(job, number, len(jobs)) for number, job in enumerate(jobs)]
     narrow = [
         ("bumps", size, 10, 18, s, {"grid": grid, "epsilon": 0.9})
-        for size in BUMPS for grid in GRIDS for s in range(seed, seed + (10 if full else 3))
+        for size in BUMPS for grid in GRIDS for s in range(seed, seed + (5 if full else 3))
     ]  # fmt: skip
     bumps = [_measured(job, number, len(narrow)) for number, job in enumerate(narrow)]
     result = {"seed": seed, "full": full, "networks": rows, "bumps": bumps}

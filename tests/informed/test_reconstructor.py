@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 import divulge
 from divulge import Recipe
 from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
-from divulge.informed import NotReproduced, shadows
+from divulge.informed import NotReproduced, network, shadows
 
 DIGITS, DIGIT = load_digits(return_X_y=True)
 X = torch.tensor(DIGITS / 16, dtype=torch.float32)
@@ -130,3 +130,13 @@ def test_convolutional_models_get_the_transposed_convolutions():
         losses.append(attack.map.loss)
     assert losses[1] < losses[0]
     assert attack(recipe.train(rows[:9], labels[:9])).x.shape == (144,)
+
+
+def test_a_weight_that_moved_in_no_shadow_model_does_not_blow_the_network_up():
+    generator = torch.Generator().manual_seed(3)
+    features, rows = torch.randn(40, 6, generator=generator), torch.rand(40, 4, generator=generator)
+    features[:, 2] = 0
+    learned = network.fit(features, rows, epochs=2, width=8)
+    moved = features.clone()
+    moved[:, 2] = 1e-3
+    assert torch.equal(learned.rows(moved), learned.rows(features))

@@ -13,6 +13,8 @@ from divulge.models import MLP
 from divulge.models.build import initialise
 from divulge.progress import report
 
+_STILL = 1e-6  # of the largest spread: a coordinate that moves less did not move
+
 
 @dataclass(frozen=True)
 class NetworkMap:
@@ -31,6 +33,13 @@ class NetworkMap:
         return rebuilt
 
 
+def standardisation(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and spread of each coordinate over the models; one that never moves is divided away to nothing, so that a
+    model in which it does is not blown up."""
+    spread = features.std(dim=0)
+    return features.mean(dim=0), torch.where(spread > _STILL * spread.max(), spread, torch.inf)
+
+
 def fit(
     features: Tensor,
     X: Tensor,
@@ -44,7 +53,7 @@ def fit(
 ) -> NetworkMap:
     """Train the network; ``start`` continues from another fixed set's (Balle 2022, appendix B)."""
     features, rows = features.to(torch.float32), X.flatten(1).to(torch.float32)
-    mean, spread = features.mean(dim=0), features.std(dim=0).clamp(min=1e-12)
+    mean, spread = standardisation(features)
     inputs = (features - mean) / spread
     network: nn.Module = MLP([features.shape[1], width, width, rows.shape[1]])
     initialise(network, seed=seed)

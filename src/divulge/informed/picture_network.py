@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from divulge.informed.network import NetworkMap
+from divulge.informed.network import NetworkMap, standardisation
 from divulge.models.build import initialise
 from divulge.progress import report
 
@@ -53,7 +53,7 @@ def fit(
 ) -> NetworkMap:
     """Train generator and discriminator in turn; ``start`` continues from another fixed set's generator."""
     features, rows = features.to(torch.float32), X.flatten(1).to(torch.float32)
-    mean, spread = features.mean(dim=0), features.std(dim=0).clamp(min=1e-12)
+    mean, spread = standardisation(features)
     inputs = (features - mean) / spread
     network, critic = generator(features.shape[1], shape), discriminator(shape[0])
     initialise(network, seed=seed)

@@ -14,7 +14,7 @@ def test_clusters_and_bumps_are_learned_and_told(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(chen, "SIZES", ((10, 20),))
     monkeypatch.setattr(chen, "BUMPS", (0.3,))
     monkeypatch.setattr(chen, "GRIDS", (256,))
-    result = chen.run(tmp_path, full=False, seed=4)
+    result = chen.run(tmp_path, full=False, seed=4, workers=2)
     ours = [row for row in result["networks"] if row["method"] != "paper"]
     assert {row["kind"] for row in ours} == {"random", "clusters", "bumps"}
     assert max(row["error"] for row in ours) < 1e-6

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from divulge.cli.common import Json, Quiet, Seed, session, show
+from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, session, show
 from divulge.errors import InvalidInput
 
 EXPERIMENTS = {
@@ -28,6 +28,7 @@ def command(
     full: Annotated[bool, typer.Option("--full", help="The paper's own scale; may take days.")] = False,
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="results/NAME by default.")] = None,
+    workers: Workers = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -42,5 +43,7 @@ def command(
             raise InvalidInput(f"There is no experiment {name!r}; choose one of {', '.join(known).replace('_', '-')}.")
         folder = out or Path("results") / module
         folder.mkdir(parents=True, exist_ok=True)
-        result = import_module(f"divulge.reproduce.{module}").run(folder, full=full, seed=seed)
+        result = import_module(f"divulge.reproduce.{module}").run(
+            folder, full=full, seed=seed, workers=jobs_of(workers)
+        )
         show(result, json_wanted=json, quiet=quiet, text=f"Wrote the results to {folder}.")

@@ -16,6 +16,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from divulge import datasets, informed
+from divulge import workers as parallel
 from divulge.errors import DivulgeError
 from divulge.informed.seen import flat_weights
 from divulge.informed.shadows import Shadows, with_row
@@ -73,9 +75,9 @@ FACTORS = (
 )
 
 
-def run(out: Path, *, full: bool = False, seed: int = 0) -> dict[str, Any]:
+def run(out: Path, *, full: bool = False, seed: int = 0, workers: parallel.Workers = None) -> dict[str, Any]:
     """Everything; ``full`` takes 200 targets a line and 38,000 shadow models."""
-    lab = Lab(out, full, seed)
+    lab = Lab(out, full, seed, workers)
     tasks: dict[str, Callable[[], dict[str, Any]]] = {
         "shadow models (figure 5)": lambda: shadow_curve(lab, "elu"),
         "direct from shadow models": lambda: from_shadows(lab, "elu"),
@@ -108,6 +110,7 @@ class Lab:
     out: Path
     full: bool
     seed: int
+    workers: parallel.Workers = None
 
     def rows(self, first: int, count: int) -> Rows:
         """Digits by their place in the seed's order."""
@@ -131,11 +134,9 @@ class Lab:
 
     def released(self, recipe: Recipe, fixed: Rows, targets: Rows, start: nn.Module | None = None) -> list[nn.Module]:
         """A model for each target, trained on the fixed rows and it."""
-        models = []
-        for number, (x, y) in enumerate(zip(*targets, strict=True)):
-            report("training released models", number, len(targets[0]))
-            models.append(recipe.train(*with_row(*fixed, x, y, len(fixed[0])), start=start))
-        return models
+        train = partial(_release, recipe, fixed, start)
+        pairs = list(zip(*targets, strict=True))
+        return parallel.run(train, pairs, workers=self.workers, stage="training released models")
 
     def default_models(self, activation: str) -> tuple[Recipe, Rows, Rows, list[nn.Module]]:
         """The recipe, known rows, targets and released models of the reconstructors, kept on disk."""
@@ -159,7 +160,11 @@ class Lab:
         """Shadow models, kept on disk."""
         X, y = self.pool()
         folder = self.out / f"shadows-{recipe.activation}-{count}"
-        return informed.shadows(recipe, *self.fixed(), X[:count], y[:count], folder=folder)
+        return informed.shadows(recipe, *self.fixed(), X[:count], y[:count], folder=folder, workers=self.workers)
+
+
+def _release(recipe: Recipe, fixed: Rows, start: nn.Module | None, target: tuple[Tensor, Tensor]) -> nn.Module:
+    return recipe.train(*with_row(*fixed, *target, len(fixed[0])), start=start)
 
 
 # -- inverting training -----------------------------------------------------------------------------------------------

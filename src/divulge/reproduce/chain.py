@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from torch import Tensor, nn
 
 import divulge
 from divulge import datasets, reconstruction
+from divulge import workers as parallel
 from divulge.errors import DivulgeError
 from divulge.extraction.result import Extraction
-from divulge.progress import report
 from divulge.reconstruction import balance, margin, matching
 
 ALIKE, UNSEEN = 0.9, 200
@@ -48,17 +49,25 @@ CASES = {Case("mnist", 20, 128): 5, Case("mnist", 50, 256): 1, Case("cifar10", 2
 """The sets of each case by default; ``full`` takes four times as many."""
 
 
-def run(out: Path, *, full: bool = False, seed: int = 0) -> dict[str, Any]:
+def run(out: Path, *, full: bool = False, seed: int = 0, workers: parallel.Workers = None) -> dict[str, Any]:
     """Fresh sets of pictures, one row each; chain.json, chain.md and the pairs found are written to ``out``."""
     work = [(case, number) for case, sets in CASES.items() for number in range(seed, seed + sets * (4 if full else 1))]
-    rows: list[dict[str, Any]] = []
-    for case, number in work:
-        report("chain", len(rows), len(work), case=case.name)
-        rows.append(one_set(case, number, picture=out / f"{case.data}-{case.n}-set-{number}.png"))
+    done: dict[int, dict[str, Any]] = {}
+
+    def keep(place: int, row: dict[str, Any]) -> None:
+        done[place] = row
+        rows = [done[index] for index in sorted(done)]
         result = {"seed": seed, "rows": rows, "means": means(rows)}
         (out / "chain.json").write_text(json.dumps(result, indent=2) + "\n")
         (out / "chain.md").write_text(table(result))
-    return result
+
+    rows = parallel.run(partial(_set, out), work, workers=workers, on_done=keep, stage="chain")
+    return {"seed": seed, "rows": rows, "means": means(rows)}
+
+
+def _set(out: Path, job: tuple[Case, int]) -> dict[str, Any]:
+    case, number = job
+    return one_set(case, number, picture=out / f"{case.data}-{case.n}-set-{number}.png")
 
 
 def one_set(case: Case, seed: int, *, picture: Path | None = None) -> dict[str, Any]:

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 import divulge
+from divulge import workers as parallel
 from divulge.extraction import Approximation, worst_case
 from divulge.models import ReluNetwork
-from divulge.progress import report
 
 SIZES = ((10, 20), (20, 50), (50, 100))  # inputs, hidden units
 KINDS = (("random", 0.0), ("clusters", 1e-2), ("clusters", 1e-4), ("clusters", 1e-6), ("bumps", 0.3))
@@ -28,18 +28,18 @@ FRESH = 4000
 FOUND = 1e-3  # relative squared error below which the bumps count as found
 
 
-def run(out: Path, *, full: bool = False, seed: int = 0) -> dict[str, Any]:
+def run(out: Path, *, full: bool = False, seed: int = 0, workers: parallel.Workers = None) -> dict[str, Any]:
     """Write chen.json, chen.md and chen.png to ``out``: three networks of each kind, or one without ``full``."""
     seeds = range(seed, seed + (3 if full else 1))
     jobs: list[tuple[Any, ...]] = [(kind, size, *dims, s, {}) for kind, size in KINDS for dims in SIZES for s in seeds]
     printed = {"method": "paper", "width": 20, "grid": 60}
     jobs += [("random", 0.0, *SIZES[0], s, printed) for s in seeds]
-    rows = [_measured(job, number, len(jobs)) for number, job in enumerate(jobs)]
+    rows = parallel.run(_measured, jobs, workers=workers, stage="networks")
     narrow = [
         ("bumps", size, 10, 18, s, {"grid": grid, "epsilon": 0.9})
         for size in BUMPS for grid in GRIDS for s in range(seed, seed + (5 if full else 3))
     ]  # fmt: skip
-    bumps = [_measured(job, number, len(narrow)) for number, job in enumerate(narrow)]
+    bumps = parallel.run(_measured, narrow, workers=workers, stage="bumps")
     result = {"seed": seed, "full": full, "networks": rows, "bumps": bumps}
     (out / "chen.json").write_text(json.dumps(result, indent=2) + "\n")
     (out / "chen.md").write_text(table(result))
@@ -76,9 +76,8 @@ def relative_error(stolen: Approximation, target: ReluNetwork, inputs: int) -> f
         return float(((stolen.model(X) - truth) ** 2).mean() / truth.var())
 
 
-def _measured(job: tuple[Any, ...], number: int, total: int) -> dict[str, Any]:
+def _measured(job: tuple[Any, ...]) -> dict[str, Any]:
     kind, size, inputs, width, seed, options = job
-    report("networks", number, total, kind=kind, inputs=inputs, width=width)
     target = network(kind, inputs, width, seed, size)
     started = time.perf_counter()
     stolen = worst_case(divulge.oracle(target, access="value"), seed=seed, **options)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from divulge import datasets, reconstruction
+from divulge import workers as parallel
 from divulge.progress import report
 from divulge.reconstruction import PaperSettings, Reconstruction, Settings, balance, baselines, margin, matching
 from divulge.reconstruction.network import Network, read
@@ -71,7 +72,7 @@ class Target:
     seconds: float
 
 
-def run(out: Path, *, full: bool, seed: int) -> dict[str, Any]:
+def run(out: Path, *, full: bool, seed: int, workers: parallel.Workers = None) -> dict[str, Any]:
     """Write haim.json, haim.md and the figures to ``out``; ``full`` takes all cases, three targets each."""
     cases, targets = (FULL, 3) if full else (CASES, 1)
     seeds = range(seed, seed + targets)
@@ -82,13 +83,20 @@ def run(out: Path, *, full: bool, seed: int) -> dict[str, Any]:
     ):  # fmt: skip
         keep(result, out)
         result[part] = measure()
-    for case in cases:
-        for number in seeds:
-            keep(result, out)
-            report("haim", len(result["cases"]), len(cases) * targets, case=case.name)
-            result["cases"].append(attacked(case, number, out))
-    keep(result, out)
+    jobs = [(case, number) for case in cases for number in seeds]
+    done: dict[int, dict[str, Any]] = {}
+
+    def keep_case(place: int, row: dict[str, Any]) -> None:
+        done[place] = row
+        result["cases"] = [done[index] for index in sorted(done)]
+        keep(result, out)
+
+    parallel.run(partial(_case, out), jobs, workers=workers, on_done=keep_case, stage="haim")
     return result
+
+
+def _case(out: Path, job: tuple[Case, int]) -> dict[str, Any]:
+    return attacked(*job, out)
 
 
 def keep(result: dict[str, Any], out: Path) -> None:

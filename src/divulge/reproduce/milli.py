@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 import divulge
+from divulge import workers as parallel
 from divulge.extraction.by_training import by_training
 from divulge.extraction.curves import LearningCurve, Point
 from divulge.oracles.base import Oracle
@@ -151,21 +152,27 @@ def _weights_off(copy: nn.Module, model: nn.Module) -> float | None:
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
-def run(out: Path, *, full: bool, seed: int) -> dict[str, Any]:
+def run(out: Path, *, full: bool, seed: int, workers: parallel.Workers = None) -> dict[str, Any]:
     """Measure what points.jsonl does not hold yet; then results.json, table.md and a picture for each figure."""
     seeds = range(seed, seed + (5 if full else 1))
     wanted = [(row, q, s) for row in ROWS.values() if full or row.small for q in row.queries for s in seeds]
     held = {(point["row"], point["queries"], point["seed"]) for point in read(out)}
     missing = [job for job in wanted if (job[0].name, job[1], job[2]) not in held]
-    for number, (row, q, s) in enumerate(missing):
-        report("Milli 2019", number, len(missing), row=row.name, queries=q)
-        add(out, measure(row, q, s))
+    for name in sorted({row.target for row, _, _ in missing}):  # trained once, before several workers want it
+        target(name)
+    parallel.run(_measured, missing, workers=workers, on_done=lambda _, point: add(out, point), stage="Milli 2019")
     points = read(out)
     (out / "results.json").write_text(json.dumps(points, indent=1) + "\n")
     (out / "table.md").write_text(table(points))
     for figure, network in sorted({(row.figure, row.target) for row in ROWS.values() if row.figure != "-"}):
         _picture(out, figure, network, points)
     return {"points": len(points), "ratio at 95 %": ratios(points), "out": str(out)}
+
+
+def _measured(job: tuple[Row, int, int]) -> dict[str, Any]:
+    row, queries, seed = job
+    report("copies", row=row.name, queries=queries)
+    return measure(row, queries, seed)
 
 
 def read(out: Path) -> list[dict[str, Any]]:

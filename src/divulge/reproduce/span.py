@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 
 import divulge
 from divulge import datasets, models
-from divulge.progress import report
+from divulge import workers as parallel
 from divulge.span import from_gradients, measure, obfuscate, pictures
 from divulge.span.rows import RowSpace
 from divulge.training import Recipe, evaluate
@@ -32,7 +33,7 @@ DIGITS = {False: (1000, 50), True: (1000, 1000)}  # obfuscated, and by linear pr
 FLOAT64 = 32 * torch.finfo(torch.float64).eps
 
 
-def run(out: Path, *, full: bool, seed: int) -> dict[str, Any]:
+def run(out: Path, *, full: bool, seed: int, workers: parallel.Workers = None) -> dict[str, Any]:
     """Write results.json, figure1.png, figure2.png and figure3.png to ``out``; the JSON is returned too."""
     began = time.perf_counter()
     mnist = datasets.load("mnist")
@@ -41,11 +42,10 @@ def run(out: Path, *, full: bool, seed: int) -> dict[str, Any]:
     trained: dict[tuple[int, ...], nn.Module] = {}
     result: dict[str, Any] = {"seed": seed, "full": full, "figures": {}}
     for kind, shapes in (("thin", THIN), ("realistic", REALISTIC)):
-        curves = []
-        for step, hidden in enumerate(shapes):
-            report(f"{kind} networks", step, len(shapes), hidden=list(hidden))
-            trained[hidden] = _train(hidden, mnist.train, seed, epochs=12 if full else 2 if kind == "thin" else 3)
-            curves += _curves(hidden, trained[hidden], mnist.test, samples[kind], seeds)
+        network = partial(_network, samples[kind], seeds, 12 if full else 2 if kind == "thin" else 3)
+        found = parallel.run(network, shapes, workers=workers, stage=f"{kind} networks")
+        trained |= {hidden: model for hidden, (model, _) in zip(shapes, found, strict=True)}
+        curves = [curve for _, some in found for curve in some]
         result["figures"]["1" if kind == "thin" else "2"] = curves
         _draw(curves, out, "figure1.png" if kind == "thin" else "figure2.png", kind)
     result["recovery"] = _recoveries(trained[REALISTIC[-1]], seeds)
@@ -57,6 +57,15 @@ def run(out: Path, *, full: bool, seed: int) -> dict[str, Any]:
 
 
 # -- networks and their curves ----------------------------------------------------------------------------------------
+
+
+def _network(
+    samples: int, seeds: range, epochs: int, hidden: tuple[int, ...]
+) -> tuple[nn.Module, list[dict[str, Any]]]:
+    """A trained network, and the curves of its shape."""
+    mnist = datasets.load("mnist")
+    trained = _train(hidden, mnist.train, seeds[0], epochs)
+    return trained, _curves(hidden, trained, mnist.test, samples, seeds)
 
 
 def _train(hidden: Sequence[int], rows: datasets.Rows, seed: int, epochs: int) -> nn.Module:

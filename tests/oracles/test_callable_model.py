@@ -21,13 +21,27 @@ def in_torch(X):
     return torch.tanh(X @ torch.from_numpy(W))
 
 
+def in_lists(X):
+    return [[float(number) for number in row] for row in np.tanh(X @ W)]
+
+
+def in_a_list_of_tensors(X):
+    return [torch.tanh(row @ torch.from_numpy(W)) for row in torch.as_tensor(X)]
+
+
 def in_single_precision(X):
     return torch.tanh(X @ torch.from_numpy(W).float())
 
 
 @pytest.mark.parametrize(
     ("function", "dtype"),
-    [(in_numpy, torch.float64), (in_torch, torch.float64), (in_single_precision, torch.float32)],
+    [
+        (in_numpy, torch.float64),
+        (in_torch, torch.float64),
+        (in_lists, torch.float64),
+        (in_a_list_of_tensors, torch.float64),
+        (in_single_precision, torch.float32),
+    ],
 )
 def test_values_and_labels_are_the_functions_own(function, dtype):
     oracle = divulge.oracle(function, input_shape=(3,))

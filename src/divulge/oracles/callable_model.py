@@ -86,7 +86,7 @@ class CallableOracle(Oracle):
         rows = X.to(self._asked_in).reshape(len(X), *self.input_shape)
         try:
             with torch.no_grad():
-                return torch.as_tensor(function(rows if self._takes_tensors else rows.numpy()))
+                return _as_tensor(function(rows if self._takes_tensors else rows.numpy()))
         except Exception as error:
             raise TargetError(f"The function failed on {len(X)} rows: {type(error).__name__}: {error}") from error
 
@@ -120,6 +120,11 @@ class CallableOracle(Oracle):
         return values, gradients.reshape(len(X), self.output_dim, self.input_dim).to(self.dtype)
 
 
+def _as_tensor(answer: Any) -> Tensor:
+    """Arrays and tensors in their own precision; numbers in a list are Python's, in double precision."""
+    return torch.as_tensor(answer if isinstance(answer, Tensor | np.ndarray) else np.asarray(answer))
+
+
 def _try(function: Function, shape: tuple[int, ...], *, tensors_first: bool) -> tuple[bool, torch.dtype, Tensor]:
     """Whether the function takes tensors, in which number format, and its answer to two rows of zeros."""
     rows = torch.zeros(2, *shape, dtype=torch.float64)
@@ -132,7 +137,7 @@ def _try(function: Function, shape: tuple[int, ...], *, tensors_first: bool) -> 
                 answer = function(X)
             if isinstance(answer, Tensor) and not tensors:
                 continue  # it did something with tensors: ask it with one
-            out = torch.as_tensor(answer).detach()
+            out = _as_tensor(answer).detach()
         except Exception as error:
             problems.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             continue

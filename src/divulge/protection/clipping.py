@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from divulge.errors import UnsupportedModel
 from divulge.informed.activations import ACTIVATIONS
 from divulge.informed.descent import predict
 from divulge.models import MLP
@@ -32,13 +31,8 @@ class Stack:
     activation: str
 
     @classmethod
-    def of(cls, model: nn.Module, copies: int = 1) -> Stack:
+    def of(cls, model: MLP, copies: int = 1) -> Stack:
         """``copies`` of one MLP."""
-        if not isinstance(model, MLP):
-            raise UnsupportedModel(
-                f"Ghost clipping is written for divulge.models.MLP; got {type(model).__name__}. Train it with batches, "
-                "which goes through Opacus."
-            )
         layers = [layer for layer in model if isinstance(layer, nn.Linear)]
         return cls(
             [layer.weight.detach().expand(copies, -1, -1).clone() for layer in layers],
@@ -79,6 +73,11 @@ def clipped_sum(
     return totals, torch.cat(norms, dim=1)
 
 
+def factors(norms: Tensor, clip: float) -> Tensor:
+    """What each example's gradient is multiplied by; the small constant is as in Opacus."""
+    return (clip / (norms + 1e-6)).clamp(max=1.0)
+
+
 def _clipped_part(
     stack: Stack, X: Tensor, targets: Tensor, loss: Loss, clip: float | None
 ) -> tuple[list[Tensor], Tensor]:
@@ -101,9 +100,9 @@ def _clipped_part(
     ]
     norms = torch.stack(squares).sum(dim=0).sqrt()
     if clip is not None:
-        factors = (clip / (norms + 1e-6)).clamp(max=1.0)[:, None]  # the small constant as in Opacus
+        weights = factors(norms, clip)[:, None]
         for e in errors:
-            e.mul_(factors)
+            e.mul_(weights)
     gradients = []
     for e, h, b in zip(errors, [None, *hidden], stack.biases, strict=True):
         gradients.append(_first_gradient(e, X) if h is None else e @ h.mT)

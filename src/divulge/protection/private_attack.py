@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor
 from divulge.errors import InvalidInput
 from divulge.protection.private_training import train_many
 from divulge.training import Privacy, Recipe
+from divulge.workers import Workers
 
 HELD = 40
 """Shadow records that are not learned from, to measure the noise on and to choose the trust."""
@@ -82,13 +84,19 @@ class Shadowed:
     """A typical record's effect, a weight."""
     bounds: tuple[float, float]
 
-    def against(self, noise_multiplier: float, *, seed: int = 0) -> PrivateAttack:
-        """The attack on models released with this noise: the noise in the weights measured, the trust chosen."""
+    def against(
+        self, noise_multiplier: float, *, seed: int = 0, workers: Workers = None, folder: str | Path | None = None
+    ) -> PrivateAttack:
+        """The attack on models released with this noise: the noise in the weights measured, the trust chosen.
+
+        ``workers`` and ``folder`` are as in ``train_many``.
+        """
         noise = 0.0
         weights = self.held_weights
         if noise_multiplier > 0:
             seeds = [seed + number for number in range(len(self.held[0]))]
-            weights = train_many(_with_noise(self.recipe, noise_multiplier), *self.known, *self.held, seeds).double()
+            noisy = _with_noise(self.recipe, noise_multiplier)
+            weights = train_many(noisy, *self.known, *self.held, seeds, workers=workers, folder=folder).double()
             noise = float((weights - self.held_weights).square().mean().sqrt())
         least = max(noise, _LEAST * self.typical)
         tried = [PrivateAttack(self, noise_multiplier, noise, trust * least) for trust in _TRUST]
@@ -125,10 +133,13 @@ def learn(
     shadow_y: Any,
     *,
     bounds: tuple[float, float] = (0.0, 1.0),
+    workers: Workers = None,
+    folder: str | Path | None = None,
 ) -> Shadowed:
     """Train a noiseless shadow model for each shadow record and learn what records do to the weights.
 
     ``recipe`` trains full batches with ``privacy``, whose clipping is kept; ``bounds`` are those of a feature.
+    ``workers`` and ``folder`` are as in ``train_many``.
     """
     if recipe.privacy is None:
         raise InvalidInput(
@@ -138,8 +149,10 @@ def learn(
     known = recipe.prepare(known_X, known_y)
     if len(rows) < 2 * HELD:
         raise InvalidInput(f"The attack needs at least {2 * HELD} shadow records; got {len(rows)}.")
-    weights = train_many(_with_noise(recipe, 0.0), *known, rows, labels, [0] * len(rows)).double()
-    model = _with_noise(recipe, 0.0).train(*known)
+    noiseless = _with_noise(recipe, 0.0)
+    seeds = [0] * len(rows)
+    weights = train_many(noiseless, *known, rows, labels, seeds, workers=workers, folder=folder).double()
+    model = noiseless.train(*known)
     reference = torch.cat([p.detach().flatten() for p in model.parameters()]).double()
     away = weights[HELD:] - reference
     taught = rows[HELD:].flatten(1).double()

@@ -1,26 +1,40 @@
 """Training with differential privacy: the protection whose price and effect can be stated beforehand.
 
 Balle et al. 2022, section VI-D: full-batch gradient descent with every example's gradient clipped and Gaussian noise
-added to their sum. The full batch is ours (``divulge.protection.clipping``), because many models must train as one
-tensor program for the informed attack to be run against private targets; mini-batches are drawn by Poisson sampling and
-go through Opacus. What the privacy costs is always asked of an accountant (``divulge.protection.accounting``).
+added to their sum. The full batch is ours (``clipping`` for multilayer perceptrons, many of which train as one tensor
+program so that the informed attack can be run against private targets; ``layerwise`` for other networks); mini-batches
+are drawn by Poisson sampling and go through Opacus. What the privacy costs is always asked of an accountant
+(``divulge.protection.accounting``).
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+import hashlib
+import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from divulge import workers as pool
 from divulge.errors import InvalidInput, MissingPackage
 from divulge.informed.setting import encode
+from divulge.informed.shadows import with_row
+from divulge.models import MLP
 from divulge.progress import report
 from divulge.protection.clipping import Stack, clipped_sum
+from divulge.protection.layerwise import Layerwise
 from divulge.training import Privacy, Recipe
+
+ClippedSum = Callable[[], tuple[list[Tensor], Tensor]]
+"""Clipped gradients summed, and the norms before clipping, at the parameters as they are."""
 
 
 def train(recipe: Recipe, X: Any, y: Any, *, start: nn.Module | None = None) -> nn.Module:
@@ -30,9 +44,14 @@ def train(recipe: Recipe, X: Any, y: Any, *, start: nn.Module | None = None) -> 
     model = recipe.initial_model() if start is None else copy.deepcopy(start).to(recipe.dtype)
     if recipe.batch_size is not None and recipe.batch_size < len(rows):
         return _train_sampled(recipe, privacy, model, rows, targets)
+    generators = [_generator(privacy.noise_seed)]
+    if not isinstance(model, MLP):
+        layers = Layerwise(model, rows, targets, recipe)
+        _descend(recipe, layers.parameters(), lambda: layers.clipped_sum(privacy.clip), len(rows), generators)
+        return layers.release()
     stack = Stack.of(model)
-    encoded = encode(recipe, targets, stack.outputs).to(recipe.dtype)
-    _descend(recipe, stack, [(rows.flatten(1)[None], encoded[None])], [_generator(privacy.noise_seed)])
+    parts = [(rows.flatten(1)[None], encode(recipe, targets, stack.outputs).to(recipe.dtype)[None])]
+    _descend_stack(recipe, stack, parts, generators)
     with torch.no_grad():
         for parameter, trained in zip(model.parameters(), stack.parameters(), strict=True):
             parameter.copy_(trained[0])
@@ -48,42 +67,82 @@ def train_many(
     noise_seeds: Sequence[int],
     *,
     at_once: int = 64,
+    workers: pool.Workers = None,
+    folder: str | Path | None = None,
 ) -> Tensor:
     """One private model for each record, trained on the known data and that record: their weights, [B, P].
 
-    The same as ``train`` on ``known + [record]`` with ``noise_seed`` replaced, ``at_once`` models in a tensor program.
-    Without ``recipe.privacy`` neither clipping nor noise is applied, which is the baseline for its cost.
+    The same as ``train`` on ``known + [record]`` with ``noise_seed`` replaced, ``at_once`` models in a tensor program
+    where they are multilayer perceptrons. Without ``recipe.privacy`` neither clipping nor noise is applied, which is
+    the baseline for its cost. ``workers`` is as in ``divulge.workers``; ``folder`` keeps what is trained, and a run
+    that was killed goes on from there.
     """
-    rows, targets = recipe.prepare(known_X, known_y)
-    own_rows, own_targets = recipe.prepare(records_X, records_y)
+    known, own = recipe.prepare(known_X, known_y), recipe.prepare(records_X, records_y)
     if recipe.batch_size is not None:
         raise InvalidInput("Many private models train together on full batches only; set batch_size=None.")
-    if len(noise_seeds) != len(own_rows):
-        raise InvalidInput(f"Each of the {len(own_rows)} models needs a noise seed; got {len(noise_seeds)}.")
+    if len(noise_seeds) != len(own[0]):
+        raise InvalidInput(f"Each of the {len(own[0])} models needs a noise seed; got {len(noise_seeds)}.")
+    group = partial(_train_group, recipe, known)
+    size = at_once if isinstance(recipe.initial_model(), MLP) else 4
+    parts = [slice(first, first + size) for first in range(0, len(own[0]), size)]
+    jobs = [(own[0][part], own[1][part], list(noise_seeds[part])) for part in parts]
+    told: dict[str, Any] = {"workers": workers, "stage": "training private models"}
+    if folder is None:
+        return torch.cat(pool.run(group, jobs, **told))
+    kept = Path(folder) / _digest(recipe.as_dict(), known)  # each training of its own kind apart
+    return torch.cat(pool.checkpointed(group, jobs, kept, key=lambda job: _digest(job[2], job[:2]), **told))
+
+
+Job = tuple[Tensor, Tensor, list[int]]
+"""Records, their targets, and the seeds of their noise."""
+
+
+def _train_group(recipe: Recipe, known: tuple[Tensor, Tensor], job: Job) -> Tensor:
+    """A few models, each on the known rows and one record."""
+    own_rows, own_targets, seeds = job
     start = recipe.initial_model()
-    outputs = Stack.of(start).outputs
-    known, own = (encode(recipe, y, outputs).to(recipe.dtype) for y in (targets, own_targets))
-    trained = []
-    for first in range(0, len(own_rows), at_once):
-        report("training private models", first, len(own_rows))
-        part = slice(first, first + at_once)
-        stack = Stack.of(start, copies=len(own_rows[part]))
-        parts = [(rows.flatten(1)[None], known[None]), (own_rows[part].flatten(1)[:, None], own.T[part, :, None])]
-        _descend(recipe, stack, parts, [_generator(seed) for seed in noise_seeds[part]])
-        trained.append(stack.flat())
-    return torch.cat(trained)
+    if not isinstance(start, MLP):
+        return torch.stack([_train_one(recipe, known, *one) for one in zip(own_rows, own_targets, seeds, strict=True)])
+    stack = Stack.of(start, copies=len(own_rows))
+    rows, targets = known
+    encoded, own = (encode(recipe, y, stack.outputs).to(recipe.dtype) for y in (targets, own_targets))
+    parts = [(rows.flatten(1)[None], encoded[None]), (own_rows.flatten(1)[:, None], own.T[:, :, None])]
+    _descend_stack(recipe, stack, parts, [_generator(seed) for seed in seeds])
+    return stack.flat()
+
+
+def _train_one(recipe: Recipe, known: tuple[Tensor, Tensor], row: Tensor, target: Tensor, seed: int) -> Tensor:
+    if recipe.privacy is not None:
+        recipe = dataclasses.replace(recipe, privacy=dataclasses.replace(recipe.privacy, noise_seed=seed))
+    model = recipe.train(*with_row(*known, row, target, len(known[0])))
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def _digest(told: Any, tensors: Sequence[Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    for tensor in tensors:
+        digest.update(np.ascontiguousarray(tensor.numpy()).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _descend_stack(
+    recipe: Recipe, stack: Stack, parts: list[tuple[Tensor, Tensor]], generators: list[torch.Generator]
+) -> None:
+    clip = None if recipe.privacy is None else recipe.privacy.clip
+    examples = sum(X.shape[1] for X, _ in parts)
+    _descend(
+        recipe, stack.parameters(), lambda: clipped_sum(stack, parts, recipe.loss, clip), examples, generators
+    )  # fmt: skip
 
 
 def _descend(
-    recipe: Recipe, stack: Stack, parts: list[tuple[Tensor, Tensor]], generators: list[torch.Generator]
+    recipe: Recipe, parameters: list[Tensor], summed: ClippedSum, examples: int, generators: list[torch.Generator]
 ) -> None:
-    """Full-batch private descent of all models in the stack, in place."""
+    """Full-batch private descent in place; parameters have an axis of models, which have a generator each."""
     privacy = recipe.privacy
-    parameters = stack.parameters()
     descent = recipe.descent(parameters)
-    examples = sum(X.shape[1] for X, _ in parts)
     for step in range(recipe.epochs):
-        gradients, norms = clipped_sum(stack, parts, recipe.loss, None if privacy is None else privacy.clip)
+        gradients, norms = summed()
         if privacy is not None and privacy.noise_multiplier > 0:
             _add_noise(gradients, privacy.noise_multiplier * privacy.clip, generators)
         for parameter, gradient in zip(parameters, gradients, strict=True):

@@ -33,6 +33,7 @@ from divulge.protection.private_attack import PrivateAttack, learn
 from divulge.protection.private_training import train_many
 from divulge.report.pictures import picture_grid
 from divulge.training import Privacy, Recipe
+from divulge.workers import Workers
 
 EPSILONS = (1.0, 10.0, 100.0, 1e3, 1e4, math.inf)
 ETAS = (0.01, 0.02)
@@ -64,16 +65,20 @@ def recipe_of(noise_multiplier: float) -> Recipe:
     )  # fmt: skip
 
 
-def run(out: Path, *, full: bool, seed: int) -> dict[str, Any]:
-    """results.json with every target's error, table.md, success.png (beside the bounds), figure9.png, figure10.png."""
-    return measure(datasets.load("mnist"), FULL if full else SMALL, out, seed=seed)
+def run(out: Path, *, full: bool, seed: int, workers: Workers = None) -> dict[str, Any]:
+    """results.json with every target's error, table.md, success.png (beside the bounds), figure9.png, figure10.png.
+
+    Models are kept in a folder as they are trained: a run that was killed goes on where it stopped.
+    """
+    return measure(datasets.load("mnist"), FULL if full else SMALL, out, seed=seed, workers=workers)
 
 
-def measure(data: datasets.Dataset, scale: Scale, out: Path, *, seed: int) -> dict[str, Any]:
+def measure(data: datasets.Dataset, scale: Scale, out: Path, *, seed: int, workers: Workers = None) -> dict[str, Any]:
     """The experiment on any pictures of 784 pixels in ten classes."""
     began = time.perf_counter()
+    kept: dict[str, Any] = {"workers": workers, "folder": out / "models"}
     fixed, shadow, targets = _split(data.train, scale, seed)
-    shadowed = learn(recipe_of(1.0), *fixed, *shadow)
+    shadowed = learn(recipe_of(1.0), *fixed, *shadow, **kept)
     prepared = time.perf_counter() - began
     kappas = {eta: estimate_kappa(data.train.X, eta, seed=seed) for eta in ETAS}
     rods = yardsticks(*targets, torch.cat([fixed[0], shadow[0]]), torch.cat([fixed[1], shadow[1]]))
@@ -82,9 +87,9 @@ def measure(data: datasets.Dataset, scale: Scale, out: Path, *, seed: int) -> di
     for turn, epsilon in enumerate(EPSILONS):
         report("epsilon", turn, len(EPSILONS), epsilon=epsilon)
         noise = 0.0 if math.isinf(epsilon) else accounting.noise_for(epsilon, delta=DELTA, steps=100)
-        attack = shadowed.against(noise, seed=seed)
+        attack = shadowed.against(noise, seed=seed, **kept)
         seeds = [_TARGET_STREAM + seed + number for number in range(scale.targets)]
-        weights = train_many(recipe_of(noise), *fixed, *targets, seeds)
+        weights = train_many(recipe_of(noise), *fixed, *targets, seeds, **kept)
         rows, labels = attack(weights)
         pictures.append((_name(epsilon), rows[:SHOWN]))
         points.append(
@@ -96,7 +101,7 @@ def measure(data: datasets.Dataset, scale: Scale, out: Path, *, seed: int) -> di
         if epsilon in RIDGE_AT:
             half = round(RIDGE_SHARE * scale.shadows)
             some = shadow[0][:half], shadow[1][:half]
-            noisy = train_many(recipe_of(noise), *fixed, *some, list(range(half)))
+            noisy = train_many(recipe_of(noise), *fixed, *some, list(range(half)), **kept)
             points[-1]["ridge_mean_mse"] = _ridge_error(noisy, weights, shadowed.reference, some, targets)
     result = {
         "seed": seed, "fixed": scale.fixed, "shadows": scale.shadows, "targets": scale.targets, "delta": DELTA,

@@ -61,6 +61,8 @@ def test_sampled_batches_and_pictures_in_closed_form() -> None:
         ("--kappa 0.01 --epsilon inf", "finite"),
         ("--kappa 0.01 --epsilon 1e6 --sampling-rate 0.5", "smaller epsilon"),
         ("--kappa 0.01 --steps 0", "at least one step"),
+        ("--kappa 0.01 --eta 0.1", "leave --eta out"),
+        ("--kappa 0.01 --records 50", "belongs to --recipe"),
         ("--prior cauchy:3 --eta 1", "no prior"),
         ("--prior uniform:x --eta 1", "uniform:DIMENSION"),
         ("--kappa 0.1 --prior uniform:3", "in one way"),
@@ -76,6 +78,15 @@ def test_each_impossible_request_gets_one_sentence_and_exit_code_2(arguments: st
     assert error.startswith("divulge: ")
     assert sentence in error
     assert error.count("\n") == 1
+
+
+def test_a_gamma_next_to_kappa_asks_for_much_noise_and_a_huge_epsilon_for_none() -> None:
+    code, text, error = _bound("--kappa", "0.01", "--gamma", "0.0100001", "--steps", "5", "--sampling-rate", "0.1")
+    assert (code, error) == (0, "")
+    assert "tight" in text
+    code, text, error = _bound("--kappa", "0.01", "--epsilon", "1e9")
+    assert (code, error) == (0, "")
+    assert "chance 1, noise multiplier" in text
 
 
 def test_a_recipe_of_batches_needs_the_number_of_records(tmp_path: Path) -> None:

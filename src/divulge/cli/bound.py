@@ -57,7 +57,7 @@ def command(
         from divulge.protection.page import chance
 
         log_kappa, source, counted = _log_kappa(data, data_dir, target, eta, error, prior, kappa, seed)
-        schedule = _schedule(recipe, records or counted, steps, sampling_rate)
+        schedule = _schedule(recipe, records, counted, steps, sampling_rate)
         if epsilon is not None:
             rows, accepted = _at_epsilon(log_kappa, epsilon, delta, schedule), None
             heading = f"At epsilon {epsilon:g}, delta {delta:g}, {_training(schedule)}:"
@@ -90,6 +90,8 @@ def _log_kappa(
     if kappa is not None:
         if not 0 < kappa < 1:
             raise InvalidInput(f"--kappa is a chance strictly between 0 and 1; got {kappa}.")
+        if eta is not None:
+            raise InvalidInput("--kappa is the chance for whatever counts as a reconstruction; leave --eta out.")
         return math.log(kappa), "as given", None
     if eta is None:
         raise InvalidInput("Say with --eta how close a guess must be to count as a reconstruction.")
@@ -117,19 +119,25 @@ def _log_kappa(
     raise InvalidInput(f"There is no prior {name!r}; choose uniform or gaussian.")
 
 
-def _schedule(path: Path | None, records: int | None, steps: int | None, rate: float | None) -> Schedule:
+def _schedule(
+    path: Path | None, records: int | None, counted: int | None, steps: int | None, rate: float | None
+) -> Schedule:
+    """``counted`` are the records of --data."""
     from divulge.protection import Schedule
 
     if path is None:
+        if records is not None:
+            raise InvalidInput("--records belongs to --recipe, whose batches it counts; give --sampling-rate instead.")
         return Schedule(100 if steps is None else steps, 1.0 if rate is None else rate)
     if steps is not None or rate is not None:
         raise InvalidInput("--recipe says the steps and the batches; leave --steps and --sampling-rate out.")
     from divulge.training import Recipe
 
     recipe = Recipe.load(path)
-    if records is None and recipe.batch_size is not None:
+    rows = records if records is not None else counted
+    if rows is None and recipe.batch_size is not None:
         raise InvalidInput(f"{path} trains in batches; say with --records of how many records.")
-    return Schedule.of(recipe, 1 if records is None else records)
+    return Schedule.of(recipe, 1 if rows is None else rows)
 
 
 def _recommended(log_kappa: float, gamma: float, delta: float, schedule: Schedule) -> list[dict[str, Any]]:

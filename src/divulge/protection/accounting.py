@@ -61,11 +61,11 @@ def _epsilon(accountant: Accountant, noise_multiplier: float, steps: int, delta:
     library = _library()
     with _without_warnings():
         if accountant == "pld" and sampling_rate == 1.0:
-            return float(library.get_epsilon_gaussian(noise_multiplier / math.sqrt(steps), delta))
+            return max(0.0, float(library.get_epsilon_gaussian(noise_multiplier / math.sqrt(steps), delta)))
         interval = loss_interval(noise_multiplier, steps, points=200_000)
         ledger = _accountant(library, accountant, interval)()
         ledger.compose(_event(library, noise_multiplier, steps, sampling_rate))
-        return float(ledger.get_epsilon(delta))
+        return max(0.0, float(ledger.get_epsilon(delta)))
 
 
 def loss_interval(noise_multiplier: float, steps: int, *, points: int, largest: float = math.inf) -> float:
@@ -85,7 +85,7 @@ def rdp_curve(*, noise_multiplier: float, steps: int, sampling_rate: float = 1.0
     with _without_warnings():
         ledger.compose(_event(library, noise_multiplier, steps, sampling_rate))
     pairs = zip(ledger.orders.tolist(), ledger.rdp.tolist(), strict=True)
-    return [(alpha, epsilon) for alpha, epsilon in pairs if math.isfinite(epsilon)]
+    return [(alpha, max(0.0, epsilon)) for alpha, epsilon in pairs if math.isfinite(epsilon)]  # rounding may go below
 
 
 def noise_for(
@@ -94,11 +94,16 @@ def noise_for(
     """The smallest noise multiplier that spends at most (epsilon, delta), by the accountant's own calibration."""
     _check(steps=steps, delta=delta, sampling_rate=sampling_rate)
     if not 0 < epsilon < math.inf:
-        raise InvalidInput(f"epsilon must be positive and finite; got {epsilon}. For no privacy, leave privacy out.")
+        raise InvalidInput(
+            f"epsilon must be positive and finite; got {epsilon}. "
+            "An infinite epsilon is no protection and needs no noise."
+        )
     library = _library()
     if sampling_rate == 1.0 and accountant == "pld":  # T full-batch steps are one Gaussian step with sigma / sqrt(T)
-        return float(library.get_sigma_gaussian(epsilon, delta)) * math.sqrt(steps)
+        with _without_warnings():
+            return float(library.get_sigma_gaussian(epsilon, delta)) * math.sqrt(steps)
     make = _accountant(library, accountant)
+    least, most = 0.2, 2.0 * math.sqrt(steps) * (1 + 10 / epsilon)
     try:
         with _without_warnings():
             return float(
@@ -107,14 +112,15 @@ def noise_for(
                     lambda noise: _event(library, noise, steps, sampling_rate),
                     epsilon,
                     delta,
-                    bracket_interval=library.ExplicitBracketInterval(0.2, 2.0 * math.sqrt(steps) * (1 + 10 / epsilon)),
+                    bracket_interval=library.ExplicitBracketInterval(least, most),
                     tol=1e-4,
                 )
             )
     except ValueError as error:  # the library's word for: no such noise between the brackets
         raise InvalidInput(
-            f"The {accountant.upper()} accountant finds no noise multiplier from 0.2 up that spends exactly epsilon "
-            f"{epsilon:g} at delta {delta:g} in {steps} steps; ask for a smaller epsilon."
+            f"The {accountant.upper()} accountant cannot represent epsilon {epsilon:g} at delta {delta:g} in {steps} "
+            f"steps by any noise multiplier from {least:g} to {most:.4g}; ask for a "
+            f"{'smaller' if epsilon > 1 else 'larger'} epsilon."
         ) from error
 
 

@@ -11,14 +11,16 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import brentq
 
 from divulge.errors import InvalidInput
 from divulge.protection import accounting, bounds
-from divulge.training import Privacy, Recipe
+
+if TYPE_CHECKING:
+    from divulge.training import Privacy, Recipe
 
 TIGHT = "tight"
 RENYI = "Theorem 2 (RDP, best order)"
@@ -55,6 +57,8 @@ class Schedule:
 
 def privacy_for(recipe: Recipe, records: int, *, epsilon: float, delta: float = 1e-5, clip: float = 1.0) -> Privacy:
     """The private training of ``recipe`` on so many records that spends (epsilon, delta), by the accountant."""
+    from divulge.training import Privacy  # torch, which the bounds do without
+
     schedule = Schedule.of(recipe, records)
     noise = accounting.noise_for(epsilon, delta=delta, steps=schedule.steps, sampling_rate=schedule.sampling_rate)
     return Privacy(noise_multiplier=noise, clip=clip)
@@ -92,8 +96,8 @@ class Page:
         def shown(log: float) -> float:
             return log / math.log(10) if tiny else math.exp(log)
 
-        for name, logs in self.log_gammas.items():
-            axes.plot(self.epsilons, [shown(log) for log in logs], label=name)
+        for name, logs in self.log_gammas.items():  # Theorem 2 all but coincides with Corollary 4, which lies over it
+            axes.plot(self.epsilons, [shown(log) for log in logs], label=name, linewidth=4 if name == RENYI else 1.5)
         axes.axhline(shown(self.log_kappa), color="grey", ls=":", label=f"blind guess ({chance(self.log_kappa)})")
         if accepted is not None:
             axes.axhline(shown(math.log(accepted)), color="black", ls="--", label=f"accepted ({accepted:.3g})")

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from scipy.special import gammaincc, gammaln
-from scipy.stats import beta
-from torch import Tensor
+from scipy.special import betaincinv, gammaincc, gammaln
 
 from divulge.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ErrorMeasure = Literal["mse", "l2", "l1", "max"]
 _POWERS = {"mse": 2.0, "l2": 2.0, "l1": 1.0, "max": math.inf}
@@ -93,6 +93,8 @@ def estimate_kappa(
     Half of the records suggest guesses (themselves, and the means of their neighbourhoods), the other half judge the
     best one, so the estimate is not fitted to what it is measured on.
     """
+    import torch  # which closed forms do without
+
     if not 0 < confidence < 1:
         raise InvalidInput(f"confidence must lie strictly between 0 and 1; got {confidence}.")
     if not (eta > 0 and math.isfinite(eta)):
@@ -128,6 +130,8 @@ def estimate_kappa(
 
 def _best_guess(records: Tensor, starts: Tensor, radius: float, power: float) -> Tensor:
     """The point with the most records within ``radius``: every start and its mean shifts, the fullest ball wins."""
+    import torch
+
     centres = torch.cat([starts, records.mean(dim=0, keepdim=True)])
     best, most = centres[0], -1
     for _ in range(4):
@@ -141,7 +145,7 @@ def _best_guess(records: Tensor, starts: Tensor, radius: float, power: float) ->
 
 
 def _clopper_pearson_upper(hits: int, trials: int, confidence: float) -> float:
-    return 1.0 if hits == trials else float(beta.ppf(confidence, hits + 1, trials - hits))
+    return 1.0 if hits == trials else float(betaincinv(hits + 1, trials - hits, confidence))
 
 
 def _check_dimension(dimension: int) -> None:

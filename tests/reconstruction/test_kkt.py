@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -82,11 +83,19 @@ def test_a_run_that_died_goes_on_from_its_batches(target: Target, tmp_path: Path
     assert torch.equal(more.everything, whole.everything)
 
 
-def test_a_time_limit_still_gives_a_result(target: Target) -> None:
-    quick = reconstruction.from_weights(
-        target.model, mean=target.mean, seconds=0.01, restarts=2, settings=Settings(steps=10)
-    )
-    assert quick.restarts == 2
+def test_a_time_limit_is_kept_by_a_shorter_search(target: Target) -> None:
+    began = time.perf_counter()
+    short = reconstruction.from_weights(target.model, mean=target.mean, seconds=0.8, settings=Settings(steps=100_000))
+    assert time.perf_counter() - began < 1.2
+    assert 1 <= short.restarts <= 4
+    assert any("steps" in note for note in short.notes)
+    assert short.residual < 0.9 or "time" in short.reason
+
+
+def test_much_time_for_a_small_model_gives_batch_after_batch(target: Target) -> None:
+    long = reconstruction.from_weights(target.model, mean=target.mean, seconds=2, settings=Settings(steps=20))
+    assert long.restarts > 4
+    assert long.seconds < 2.4
 
 
 def test_several_classes_are_read_too() -> None:

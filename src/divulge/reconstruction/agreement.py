@@ -34,12 +34,6 @@ class Agreed:
         return Agreed(*(getattr(self, part.name)[:count] for part in fields(self)))
 
 
-def likeness(A: Tensor, B: Tensor) -> Tensor:
-    """1 - |a - b|^2 / (|a|^2 + |b|^2) for all pairs: 1 for equals, the cosine where lengths are equal."""
-    sizes = A.square().sum(1)[:, None] + B.square().sum(1)[None]
-    return 2 * A @ B.T / sizes.clamp_min(1e-30)
-
-
 def default_likeness(d: int) -> float:
     """How alike two samples must be to be one: 0.95 for pictures, almost equal in few dimensions."""
     return 0.95 if d >= FEW else 0.9995
@@ -57,31 +51,34 @@ def pool(found: Candidates, *, at_least: int | None = None, alike: float | None 
     alike = default_likeness(d) if alike is None else alike
     strong = found.multipliers > drop * found.multipliers.amax(dim=1, keepdim=True)
     run, place = strong.nonzero(as_tuple=True)
-    X = found.inputs[run, place].double()
+    X = found.inputs[run, place]
     labels = found.labels[run, place]
     weight = found.multipliers[run, place].double()
     other_class = labels[:, None] != labels[None]
-    pairs = likeness(X, X).masked_fill(other_class, -1.0)
-    nearest = torch.stack([pairs[:, run == r].amax(dim=1) for r in range(restarts)], dim=1)  # [c, R]
+    pairs = X @ X.T
+    size = pairs.diagonal().clone()
+    doubles = pairs > 0.9 * (size[:, None] * size[None]).sqrt() if d >= FEW else torch.zeros_like(other_class)
+    pairs *= 2 / (size[:, None] + size[None]).clamp_min(1e-30)  # 1 - |a - b|^2 / (|a|^2 + |b|^2), 1 for equals
+    pairs.masked_fill_(other_class, -1.0)
+    doubles |= pairs > alike
+    doubles &= ~other_class
+    nearest = torch.stack([pairs[:, run == r].amax(dim=1) for r in range(restarts)], dim=1).double()  # [c, R]
     votes = (nearest > alike).sum(dim=1)
     if restarts > 1:
         own = torch.nn.functional.one_hot(run, restarts).bool()
         confidence = nearest.masked_fill(own, 0.0).clamp_min(0).sum(1) / (restarts - 1)
     else:
         confidence = weight / weight.max()
-    doubles = pairs > alike
-    if d >= FEW:
-        doubles |= (torch.nn.functional.normalize(X) @ torch.nn.functional.normalize(X).T > 0.9) & ~other_class
     rank = votes + confidence + weight / weight.max()  # of doubles the strongest one stands for all
     order = torch.argsort(rank, descending=True, stable=True)
     chosen = _representatives(order.tolist(), votes >= at_least, doubles)
     samples, multipliers = [], []
     for i in chosen:
         group = pairs[i] > alike
-        samples.append((X[group] * weight[group, None]).sum(0) / weight[group].sum())
+        samples.append((X[group].double() * weight[group, None]).sum(0) / weight[group].sum())
         multipliers.append(weight[group].sum() / len(set(run[group].tolist())))
     if not chosen:
-        return Agreed(X, labels, weight, confidence, votes).first(0)
+        return Agreed(X.double(), labels, weight, confidence, votes).first(0)
     best = torch.argsort(confidence[chosen], descending=True, stable=True)
     index = torch.tensor(chosen)[best]
     return Agreed(torch.stack(samples)[best], labels[index], torch.stack(multipliers)[best], confidence[index],

@@ -33,9 +33,13 @@ Method = Literal["row-space", "paper", "kinks"]
 Bound = float | Tensor
 UNEXPLAINED = 0.9
 """A residual above this is what random weights leave too."""
+MOST = 12_000
+"""Candidates that batches without a number may gather: pooling compares all pairs of them."""
 Batch = dict[str, Tensor | None]
-Job = tuple[int, Tensor | None]
-"""The seed of a batch, and the samples that it starts from."""
+Job = tuple[int, Tensor | None, float]
+"""The seed of a batch, the samples that it starts from, and the seconds that it may take."""
+READY = 0.95
+"""Share of the time after which restarts end, so that what they found can be pooled within it."""
 
 
 def from_weights(
@@ -93,7 +97,8 @@ def from_weights(
         network, space, _prior(network, mean, value_range), settings or Settings(),
         samples or max(3 * (n or space.rank), 4), restarts, str(device),
     )  # fmt: skip
-    found = _run(attack, seed=seed, batches=batches, seconds=seconds, checkpoint=checkpoint, workers=workers)
+    found = _run(attack, started=started, seed=seed, batches=batches, seconds=seconds, checkpoint=checkpoint,
+                 workers=workers)  # fmt: skip
     agreed = pool(found, at_least=at_least, alike=alike)
     if float(found.residual.min()) > UNEXPLAINED:
         agreed = agreed.first(0)
@@ -116,7 +121,8 @@ class _Attack:
 
 def _batch(attack: _Attack, job: Job) -> Batch:
     """One batch of restarts: samples that are known already, and random ones beside them."""
-    seed, known = job
+    began = time.perf_counter()
+    seed, known, seconds = job
     generator = torch.Generator().manual_seed(seed)
     width = attack.space.basis.shape[1]
     starts = torch.randn(attack.restarts, attack.samples, width, generator=generator, dtype=torch.float64)
@@ -130,33 +136,37 @@ def _batch(attack: _Attack, job: Job) -> Batch:
         if step % 20 == 0 or step == steps:
             report("reconstructing", step, steps, residual=f"{float(residual.min()) ** 0.5:.3f}")
 
-    found = problem.solve(starts.to(device=attack.device, dtype=torch.float32), watch)
+    left = seconds - (time.perf_counter() - began)
+    found = problem.solve(starts.to(device=attack.device, dtype=torch.float32), watch, seconds=left)
     return {name: None if value is None else value.cpu() for name, value in vars(found).items()}
 
 
 def _run(
-    attack: _Attack, *, seed: int, batches: int, seconds: float | None, checkpoint: str | Path | None,
+    attack: _Attack, *, started: float, seed: int, batches: int, seconds: float | None, checkpoint: str | Path | None,
     workers: int | str | None,
 ) -> Candidates:  # fmt: skip
-    """All batches, or as many as the time allows (at least one), in rounds of 1, 1, 2, 4, ...
+    """All batches, or as many as the time allows (at least a short one), in rounds of 1, 1, 2, 4, ...
 
     The first round starts at random. Every later one starts from what those before it agree on, so that it has only
-    the rest to find; rounds double, so that most batches may still run side by side.
+    the rest to find; rounds double, so that most batches may still run side by side. A batch that the time cuts short
+    takes fewer steps; one that would have less than half of its time is not begun.
     """
     if seconds is not None and seconds <= 0:
         raise InvalidInput(f"seconds is a time above zero; got {seconds}.")
-    started, done = time.perf_counter(), list[Batch]()
-    last = 0.0
-    while len(done) < batches or seconds is not None:
-        if seconds is not None and done and time.perf_counter() + last - started > seconds:
-            break
+    done, usual, left = list[Batch](), 0.0, math.inf
+    enough = max(1, MOST // (attack.restarts * attack.samples))
+    while len(done) < batches or (seconds is not None and len(done) < enough):
+        if seconds is not None:
+            left = READY * seconds - (time.perf_counter() - started)
+            if done and left < usual / 2:
+                break
         before = 1 << (len(done).bit_length() - 1) if done else 0  # batches of the rounds before this one
         known = pool(_joined(done[:before])).samples if before else None
         count = 1 if seconds is not None else min(max(before, 1), batches - len(done))
         begun = time.perf_counter()
-        jobs = [(1000 * seed + len(done) + number, known) for number in range(count)]
+        jobs = [(1000 * seed + len(done) + number, known, left) for number in range(count)]
         done += _compute(attack, jobs, checkpoint, workers if count > 1 else None)
-        last = time.perf_counter() - begun
+        usual = max(usual, time.perf_counter() - begun)
         if seconds is not None:
             agreed = len(pool(_joined(done)).samples)
             report("restarts", time.perf_counter() - started, seconds, batches=len(done), agreed=agreed)
@@ -241,7 +251,9 @@ def _result(
     if found.mean is not None and attack.prior is not None:
         fitted = infer_mean(agreed.samples, attack.prior.low, attack.prior.high, found.mean.double().mean(dim=0))
     reason, residual = "", float(found.residual.min())
-    if residual > UNEXPLAINED:
+    if residual > UNEXPLAINED and int(found.steps[0]) < attack.settings.steps:
+        reason = f"The time allowed only {int(found.steps[0])} of {attack.settings.steps} steps; give more."
+    elif residual > UNEXPLAINED:
         reason = (
             f"The best of {len(found.inputs)} restarts leaves {residual:.0%} of the first layer unexplained, as with "
             "weights that were never trained; no sample of theirs means anything."
@@ -251,7 +263,12 @@ def _result(
             f"No sample was found by more than one of {len(found.inputs)} restarts; the weights do not give inputs "
             "away in a form this attack can read."
         )
-    notes = () if given is not None or fitted is None else ("The mean was inferred from the range of values.",)
+    notes = [] if given is not None or fitted is None else ["The mean was inferred from the range of values."]
+    steps, most = int(found.steps[0]), attack.settings.steps
+    if steps < most:
+        notes.append(
+            f"The time allowed {steps} of {most} steps in the first {int((found.steps == steps).sum())} restarts."
+        )
     bounds = None if value_range is None else tuple(float(torch.as_tensor(b).double().mean()) for b in value_range)
     return Reconstruction(
         samples=agreed.samples, labels=agreed.labels, multipliers=agreed.multipliers, confidence=agreed.confidence,
@@ -259,5 +276,5 @@ def _result(
         restarts=len(found.inputs), mean=given if given is not None else fitted, mean_known=given is not None,
         value_range=bounds,  # type: ignore[arg-type]
         shape=matching.picture_shape(attack.network.input_dim) if shape is None else shape, votes=agreed.votes,
-        reason=reason, notes=notes, everything=found.inputs.flatten(0, 1).double(),
+        reason=reason, notes=tuple(notes), everything=found.inputs.flatten(0, 1),
     )  # fmt: skip

@@ -11,6 +11,7 @@ steps that shrink to nothing moves the samples about before they settle.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -52,12 +53,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What R restarts found: inputs [R, m, d], classes [R, m], multipliers [R, m] and residuals [R]."""
+    """What R restarts found: inputs [R, m, d], classes and multipliers [R, m], residuals and steps taken [R]."""
 
     inputs: Tensor
     labels: Tensor
     multipliers: Tensor
     residual: Tensor
+    steps: Tensor
     mean: Tensor | None = None
     """The fitted mean of each restart, [R, d]."""
 
@@ -90,9 +92,24 @@ class Problem:
         D = self.upper.backward(others, signal, gate)[0] if others else signal
         return (D @ self.upper.weights[0]) * gate(first)
 
-    def solve(self, starts: Tensor, watch: Watch | None = None) -> Candidates:
-        """Descend from coordinates ``starts`` [R, m, r - 1 (or r)]."""
-        return _Descent(self, starts).run(watch)
+    def solve(self, starts: Tensor, watch: Watch | None = None, *, seconds: float = math.inf) -> Candidates:
+        """Descend from coordinates ``starts`` [R, m, r - 1 (or r)], in fewer steps where ``seconds`` allow no more.
+
+        Restarts that would have less than a quarter of their steps in that time are given up for the others' sake.
+        """
+        begun = time.perf_counter()
+        if math.isfinite(seconds):
+            enough = self.settings.steps / 4 * self.pace(starts[:1])
+            starts = starts[: max(1, int(seconds / enough))]
+        return _Descent(self, starts).run(watch, begun + seconds)
+
+    def pace(self, starts: Tensor) -> float:
+        """Seconds that one step from ``starts`` takes."""
+        trial = _Descent(self, starts)
+        trial.step(0, 0.0)
+        begun = time.perf_counter()
+        trial.step(0, 0.0)
+        return time.perf_counter() - begun
 
 
 @dataclass(frozen=True)
@@ -196,9 +213,8 @@ class _Descent:
         others = torch.softmax(self.rivals.masked_fill(own > 0, -math.inf), dim=-1)
         return own - others
 
-    def _loss(self, step: int) -> tuple[Tensor, Tensor]:
+    def _loss(self, step: int, done: float) -> tuple[Tensor, Tensor]:
         problem, settings = self.problem, self.problem.settings
-        done = step / settings.steps
         z = problem.space.points(self.a)
         sharpness = self._sharpness(done)
         out, hidden = problem.evaluate(z, sharpness)
@@ -233,20 +249,29 @@ class _Descent:
 
     # -- the descent --------------------------------------------------------------------------------------------------
 
-    def run(self, watch: Watch | None) -> Candidates:
-        steps = self.problem.settings.steps
-        residual = torch.ones(len(self.a))
+    def step(self, step: int, done: float) -> Tensor:
+        """One step at a share ``done`` of the way; the squared residuals before it, [R]."""
+        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+            group["lr"] = rate * 0.5 * (1 + math.cos(math.pi * done))
+        loss, residual = self._loss(step, done)
+        self.optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        return residual
+
+    def run(self, watch: Watch | None, end: float) -> Candidates:
+        """All steps, or as many as there is time for: steps shrink to nothing either way."""
+        steps, begun = self.problem.settings.steps, time.perf_counter()
+        residual, taken = torch.ones(len(self.a)), 0
         for step in range(steps):
-            done = step / steps
-            for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
-                group["lr"] = rate * 0.5 * (1 + math.cos(math.pi * done))
-            loss, residual = self._loss(step)
-            self.optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimiser.step()
+            done = max(step / steps, (time.perf_counter() - begun) / max(end - begun, 1e-9))
+            if done >= 1:
+                break
+            residual, taken = self.step(step, done), step + 1
             if watch is not None:
                 watch(step + 1, steps, residual)
         with torch.no_grad():
             inputs = self.problem.space.inputs(self.problem.space.points(self.a))
             fitted = self.mean.detach()[:, 0] if self.mean is not None and self.mean.requires_grad else None
-            return Candidates(inputs, self.labels, self.log_multipliers.detach().exp(), residual.sqrt(), fitted)
+            return Candidates(inputs, self.labels, self.log_multipliers.detach().exp(), residual.sqrt(),
+                              torch.full((len(inputs),), taken), fitted)  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -35,7 +37,7 @@ def attack(models, **options):
 
 
 def scored(found, released, **options):
-    records = [found(model) for model in released]
+    records = found(released)
     held = torch.cat([X[KNOWN], X[SHADOW]]), torch.cat([y[KNOWN], y[SHADOW]])
     return records, divulge.informed.score(records, X[list(TARGET)], y[list(TARGET)], *held, **options)
 
@@ -49,9 +51,38 @@ def test_ridge_rebuilds_what_no_held_row_shows(models, released):
     assert score.ssim is not None
     assert score.ssim.median() > 0.8
     assert score.kl is not None
-    assert records[0].training_runs == 1400
-    assert 0.2 < sum(r.predicted_error for r in records) / float(score.mse.sum()) < 5
+    assert records[0].training_runs == 1404
+    assert found(released[4]).x.sub(records[4].x).abs().max() <= 1e-4
     assert set(score.as_dict()) >= {"mean_mse", "mean_ssim", "mean_kl", "nearest", "class_mean", "percentiles"}
+
+
+@pytest.mark.parametrize("options", [{}, {"access": "logits", "probes": 100}])
+def test_it_knows_how_far_off_it_is(models, released, options):
+    records, score = scored(attack(models, **options), released)
+    ratio = torch.tensor([record.predicted_error for record in records]) / score.mse
+    assert 1 / 3 <= float(ratio.median()) <= 3
+    assert float(((ratio > 0.1) & (ratio < 10)).float().mean()) >= 0.8
+    nearest = score.yardsticks.nearest
+    wrong = [r.trusted != bool(e < n) for r, e, n in zip(records, score.mse, nearest, strict=True)]
+    assert sum(wrong) <= 6
+    assert all(record.trusted or "unexplained" in record.reason for record in records)
+
+
+def test_shadow_rows_of_another_kind_are_noticed(released):
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(5))
+    strange = 1 - X[100:500][:, order]
+    found = divulge.informed.reconstructor(RECIPE, X[KNOWN], y[KNOWN], strange, y[100:500])
+    records, score = scored(found, released)
+    assert score.mse.median() > score.yardsticks.nearest.median()
+    trusted = [e < n for r, e, n in zip(records, score.mse, score.yardsticks.nearest, strict=True) if r.trusted]
+    assert len(trusted) <= 3
+    assert all(trusted)
+
+
+def test_training_with_the_record_corrects_it(models, released, monkeypatch):
+    corrected = scored(attack(models), released)[1].mse
+    monkeypatch.setattr(sys.modules["divulge.informed.reconstructor"], "_CORRECTIONS", 0)
+    assert corrected.mean() < 0.8 * scored(attack(models), released)[1].mse.mean()
 
 
 def test_more_shadow_models_help(models, released):
@@ -102,6 +133,8 @@ def test_bad_input(models, released):
         attack(models, method="forest")
     with pytest.raises(InvalidInput, match="layers are numbers"):
         attack(models, layers=[5])
+    with pytest.raises(InvalidInput, match="no released model"):
+        found([])
     with pytest.raises(InvalidInput, match="at least two"):
         attack(models.subset(1))
     with pytest.raises(InvalidInput, match="positive number"):
@@ -126,8 +159,8 @@ def test_convolutional_models_get_the_transposed_convolutions():
     losses = []
     for epochs in (1, 12):
         attack = divulge.informed.reconstructor(*data, models=models, method="network", epochs=epochs)
-        assert any(isinstance(layer, torch.nn.ConvTranspose2d) for layer in attack.map.network)
-        losses.append(attack.map.loss)
+        assert any(isinstance(layer, torch.nn.ConvTranspose2d) for layer in attack.network.network)
+        losses.append(attack.network.loss)
     assert losses[1] < losses[0]
     assert attack(recipe.train(rows[:9], labels[:9])).x.shape == (144,)
 

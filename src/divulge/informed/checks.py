@@ -16,8 +16,10 @@ from divulge.informed.setting import encode
 from divulge.informed.shadows import checked_rows
 from divulge.training import Recipe
 
+_SAMPLE = 500  # known rows whose nearest others are looked for
 _OUTLIERS = 8  # known rows that are tried under wrong labels
 _SHARE = 0.3  # of the way from the initial weights: what one row could not do
+_TRUST = 0.5  # of the distance to the nearest known row: what a reconstruction is at most expected to be off
 
 
 class NotReproduced(InvalidInput):
@@ -87,6 +89,26 @@ def _swing(program: Program, sight: Sight, X: Tensor, y: Tensor) -> float:
     wrong = torch.tensor([labels[(labels.index(label) + 1) % len(labels)] for label in y[:_OUTLIERS].tolist()])
     theta = program.train(rows.to(program.dtype), encode(program.recipe, wrong, program.outputs).T)
     return float(sight.image(theta).to(torch.float64).norm(dim=1).max())
+
+
+def nearest(X: Tensor) -> float:
+    """The mean squared distance between a known row and the nearest other, at the median: how close to the unknown row
+    an adversary comes who does nothing."""
+    flat = X.reshape(len(X), -1).to(torch.float64)
+    apart = torch.cdist(flat[:_SAMPLE], flat).square() / flat.shape[1]
+    apart[apart <= torch.finfo(torch.float32).eps * flat.square().mean()] = torch.inf  # itself, and copies
+    return float(apart.min(dim=1).values.median())
+
+
+def doubt(predicted: float, anyway: float, left: float) -> str:
+    """Why a record of this predicted error is no reconstruction, beside what the adversary holds ``anyway`` and what
+    training with the record has ``left`` unexplained; empty where it is one."""
+    if predicted <= _TRUST * anyway:
+        return ""
+    return (
+        f"{left:.0%} of what the unknown row did to the model is left unexplained, which stands for a mean squared "
+        f"error of {predicted:.2g}, and known rows come as close ({anyway:.2g}): this is no reconstruction"
+    )
 
 
 def notes(X: Tensor, x: Tensor) -> tuple[str, ...]:

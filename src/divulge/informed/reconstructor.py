@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +23,7 @@ from torch.nn.functional import normalize
 
 from divulge import workers as pool
 from divulge.errors import InvalidInput
-from divulge.informed import network, picture_network, ridge
-from divulge.informed.checks import NotReproduced, notes
+from divulge.informed import checks, gauss_newton, network, picture_network, ridge
 from divulge.informed.record import Record
 from divulge.informed.seen import Access, Sight, probe_rows, sight
 from divulge.informed.setting import as_mlp
@@ -34,9 +33,18 @@ from divulge.training import Recipe
 Method = Literal["ridge", "network"]
 
 
+_CORRECTIONS = 3  # further training runs that may each improve a record read off by ridge
+_HELD = 32  # shadow models, at most, that are kept out to learn what a misfit means
+
+
 @dataclass(frozen=True)
 class Reconstructor:
-    """Call it with a released model (or, for logits, anything that answers the probes) to get a Record."""
+    """Call it with a released model (or, for logits, anything that answers the probes) to get a Record; with a list of
+    them to get a list.
+
+    A record that was read off is checked by training with it: what the model so trained lacks to the released one says
+    how far off the record is. Ridge goes on from there, as the same map turns that lack into a correction.
+    """
 
     recipe: Recipe
     method: Method
@@ -47,38 +55,90 @@ class Reconstructor:
     """What is looked at: weights, some layers, or logits."""
     largest: float
     """The longest difference that a shadow row made."""
-    labels: ridge.RidgeMap
-    map: network.NetworkMap | None
-    error: float
-    """The mean squared error on shadow models held out (leave one out, for ridge)."""
+    ridge: ridge.RidgeMap
+    """Tells the label, and for ``method="ridge"`` the row."""
+    network: network.NetworkMap | None
+    share: float
+    """The squared error of a record, of its squared length, over its squared misfit: the median of shadow models held
+    out."""
     bounds: tuple[float, float] | None
     seed: int
     seconds: float
 
-    def __call__(self, released: Any) -> Record:
-        """The unknown row of one released model."""
+    def __call__(self, released: Any) -> Any:
+        """The unknown row of each released model."""
         started = time.perf_counter()
-        away = self.sight.of(released)
-        size = float(away.norm())
-        direction = _direction(away)
-        alike = float((direction @ self.labels.features.T).max())
-        if size > 3 * self.largest or (alike < 0.1 and size > self.largest):
-            raise NotReproduced(
-                f"The released model is {size:.3g} from where this recipe leads with the known rows, and no shadow row "
-                f"moved it by more than {self.largest:.3g} or in a like direction: the recipe, its seed (initial "
-                "weights) or the known rows are not this model's. Without the initial weights this attack is not "
-                "possible."
+        several = isinstance(released, Sequence) and not isinstance(released, Tensor)
+        models = list(released) if isinstance(released, Sequence) else [released]
+        if not models:
+            raise InvalidInput("There is no released model to attack.")
+        away = torch.stack([self.sight.of(model) for model in models])
+        self._check(away)
+        rows, places, misfit = self.rebuild(away)
+        predicted = self.share * misfit.square() * rows.square().mean(dim=1)
+        anyway = checks.nearest(self.known)
+        seconds = (time.perf_counter() - started) / len(models)
+        runs = float(len(self.shadows.X) + 1 + self._corrections)
+        found = []
+        for x, place, left, error, moved in zip(rows, places, misfit, predicted, away.norm(dim=1), strict=True):
+            reason = checks.doubt(float(error), anyway, float(left))
+            facts = {"moved": float(moved), "misfit": float(left)}
+            found.append(
+                Record(
+                    x, self.ridge.classes[int(place)], float(error), self.method, seconds, self.seed, not reason,
+                    reason, training_runs=runs, notes=checks.notes(self.known, x), facts=facts,
+                )
+            )  # fmt: skip
+        return found if several else found[0]
+
+    def rebuild(self, away: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """From what the unknown rows did [N, F]: the rows, the places of their labels, and the share of what they did
+        that training with the rebuilt rows does not explain."""
+        places = self.ridge.label(self.sight.by_layer(away))
+        read = self._read(away, places)
+        rows = self._inside(read)
+        seen = self._retrain(rows, places)
+        misfit = _apart(away, seen)
+        step = read - self._read(seen, places)
+        for _ in range(self._corrections):
+            proposal = self._inside(rows + step)
+            seen = self._retrain(proposal, places)
+            apart = _apart(away, seen)
+            better = apart < misfit
+            rows, misfit = torch.where(better[:, None], proposal, rows), torch.where(better, apart, misfit)
+            step = torch.where(better[:, None], read - self._read(seen, places), gauss_newton.SHRINK * step)
+        return rows, places, misfit
+
+    @property
+    def _corrections(self) -> int:
+        return _CORRECTIONS if self.network is None else 0
+
+    def _read(self, away: Tensor, places: Tensor) -> Tensor:
+        features = _direction(away)
+        rows = self.ridge.rows(features, places) if self.network is None else self.network.rows(features)
+        return rows.to(torch.float64)
+
+    def _inside(self, rows: Tensor) -> Tensor:
+        return rows if self.bounds is None else rows.clamp(*self.bounds)
+
+    def _retrain(self, rows: Tensor, places: Tensor) -> Tensor:
+        """What these rows would have done."""
+        labels = torch.tensor([self.ridge.classes[place] for place in places.tolist()])
+        like = self.shadows.X
+        return self.sight.image(self.shadows.train((rows.to(like).reshape(-1, *like.shape[1:]), labels))).double()
+
+    def _check(self, away: Tensor) -> None:
+        """Refuse a model that was trained in another way."""
+        sizes = away.norm(dim=1)
+        alike = (_direction(away) @ self.ridge.features.T).max(dim=1).values
+        strange = (sizes > 3 * self.largest) | ((alike < 0.1) & (sizes > self.largest))
+        if bool(strange.any()):
+            raise checks.NotReproduced(
+                f"The released model is {float(sizes[strange].max()):.3g} from where this recipe leads with the known "
+                f"rows, and no shadow row moved it by more than {self.largest:.3g} or in a like direction: the recipe, "
+                "its seed (initial weights) or the known rows are not this model's. Without the initial weights this "
+                "attack is not possible."
             )
-        place = self.labels.label(self.sight.by_layer(away))
-        row = self.labels.rows(direction, place) if self.map is None else self.map.rows(direction)
-        x = row[0].to(torch.float64)
-        x = x if self.bounds is None else x.clamp(*self.bounds)
-        label = self.labels.classes[int(place)]
-        predicted = self.error if self.map is not None else self.labels.loo[label]
-        return Record(
-            x, label, predicted, self.method, time.perf_counter() - started, self.seed,
-            training_runs=float(len(self.shadows.X)), notes=notes(self.known, x), facts={"moved": size},
-        )  # fmt: skip
 
 
 def reconstructor(
@@ -120,20 +180,26 @@ def reconstructor(
     queries = None if access == "weights" else probe_rows(probes, models.X)
     looked = sight(recipe, models.reference, layers=layers, probes=queries)
     away = looked.image(models.differences)
-    features = _direction(away)
-    labels = ridge.fit(features, looked.by_layer(away), models.X, models.y)
-    learned, error = None, float("nan")
+    features, held = _direction(away), min(_HELD, max(1, len(away) // 20))
+    told = ridge.fit(features[held:], looked.by_layer(away)[held:], models.X[held:], models.y[held:])
+    learned = None
     if method == "network":
-        held = max(1, len(features) // 20)
-        previous = None if tune is None else tune.map
-        train = _fit_network(recipe)
-        learned = train(features[held:], models.X[held:], epochs=epochs, seed=seed, start=previous)
-        error = float((learned.rows(features[:held]) - models.X[:held].flatten(1)).square().mean())
-    known = torch.as_tensor(known_X)
-    return Reconstructor(
-        recipe, method, access, models, known, looked, float(away.norm(dim=1).max()), labels, learned,
-        error, bounds, seed, time.perf_counter() - started,
+        previous = None if tune is None else tune.network
+        learned = _fit_network(recipe)(features[held:], models.X[held:], epochs=epochs, seed=seed, start=previous)
+    attack = Reconstructor(
+        recipe, method, access, models, torch.as_tensor(known_X), looked, float(away.norm(dim=1).max()), told, learned,
+        1.0, bounds, seed, 0.0,
     )  # fmt: skip
+    rows, _, misfit = attack.rebuild(away[:held].double())
+    off = (rows - models.X[:held].flatten(1)).square().sum(dim=1) / rows.square().sum(dim=1)
+    share = float((off / misfit.square()).median())
+    return replace(attack, share=share, seconds=time.perf_counter() - started)
+
+
+def _apart(away: Tensor, seen: Tensor) -> Tensor:
+    """How far what was seen is from what a row did, over the size of that [N]."""
+    apart: Tensor = (away - seen).norm(dim=1) / away.norm(dim=1)
+    return apart
 
 
 def _direction(away: Tensor) -> Tensor:

@@ -34,8 +34,6 @@ class RidgeMap:
     dual: list[Tensor]
     means: list[Tensor]
     label_dual: Tensor
-    loo: dict[int | float, float]
-    """The leave-one-out mean squared error of each class."""
 
     def label(self, telling: Tensor) -> Tensor:
         """The place of the label of each row of features."""
@@ -57,22 +55,20 @@ def fit(features: Tensor, telling: Tensor, X: Tensor, y: Tensor) -> RidgeMap:
     classes = sorted(set(y.tolist()))
     rows = X.flatten(1).to(torch.float64)
     members, duals, means = [], [], []
-    loo = {}
     for turn, label in enumerate(classes):
         report("fitting the reconstructor", turn, len(classes) + 1)
         chosen = torch.nonzero(y == label)[:, 0]
-        dual, mean, error = _one_class(features[chosen].to(torch.float64), rows[chosen])
+        dual, mean = _one_class(features[chosen].to(torch.float64), rows[chosen])
         members.append(chosen)
         duals.append(dual.to(features.dtype))
         means.append(mean.to(features.dtype))
-        loo[label] = error
     onehot = torch.stack([(y == label) for label in classes], dim=1).to(features.dtype)
     squares = _squares(telling, telling)
     width = 2 * float(squares[:_MEDIAN, :_MEDIAN].median()) + torch.finfo(telling.dtype).tiny
     kernel = torch.exp(-squares / width)
     kernel.diagonal().add_(_LABEL_PENALTY)
     label_dual = torch.cholesky_solve(onehot, torch.linalg.cholesky(kernel))
-    return RidgeMap(features, telling, width, classes, members, duals, means, label_dual, loo)
+    return RidgeMap(features, telling, width, classes, members, duals, means, label_dual)
 
 
 def _squares(a: Tensor, b: Tensor) -> Tensor:
@@ -80,8 +76,8 @@ def _squares(a: Tensor, b: Tensor) -> Tensor:
     return (a.square().sum(dim=1)[:, None] + b.square().sum(dim=1) - 2 * a @ b.T).clamp(min=0)
 
 
-def _one_class(features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Dual weights, the mean row, and the leave-one-out error at the best penalty."""
+def _one_class(features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Dual weights at the penalty that leaves the least error on rows left out, and the mean row."""
     mean = rows.mean(dim=0)
     values, vectors = torch.linalg.eigh(features @ features.T)
     turned = vectors.T @ (rows - mean)
@@ -94,4 +90,4 @@ def _one_class(features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, float]:
         if best is None or error < best[0]:
             best = (error, dual)
     assert best is not None
-    return best[1], mean, best[0]
+    return best[1], mean

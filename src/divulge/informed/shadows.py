@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,8 @@ from divulge.informed.setting import as_mlp, encode, supported
 from divulge.training import Recipe
 
 Precision = Literal["float64", "float32", "bfloat16"]
+Job = tuple[Tensor, Tensor]
+"""Rows [B, d] and their labels [B]."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Shadows:
     seconds: float
     trained: int
     """How many were trained now; the others were found on disk."""
+    train: Callable[[Job], Tensor] = field(repr=False)
+    """Trains more of them: from rows and labels to differences [B, P]."""
 
     @property
     def rate(self) -> float:
@@ -50,9 +55,7 @@ class Shadows:
 
     def subset(self, count: int) -> Shadows:
         """The first ``count`` of them."""
-        return Shadows(
-            self.recipe, self.differences[:count], self.reference, self.X[:count], self.y[:count], self.seconds, 0
-        )
+        return replace(self, differences=self.differences[:count], X=self.X[:count], y=self.y[:count], trained=0)
 
 
 def shadows(
@@ -81,26 +84,22 @@ def shadows(
         raise InvalidInput(f"precision is float64, float32 or bfloat16; got {precision!r}.")
     started = time.perf_counter()
     program = _program(recipe, known_X, known_y, precision, position, start)
-    bounds = range(0, len(shadow_X), program.group)
-    jobs = [
-        (first, shadow_X[first : first + program.group], shadow_y[first : first + program.group]) for first in bounds
-    ]
+    firsts = range(0, len(shadow_X), program.group)
     identity = _fingerprint(recipe, precision, position, start, known_X, known_y, shadow_X, shadow_y)
     store = _Store(folder, (len(shadow_X), len(program.reference)), precision, identity)
-    missing = [job for job in jobs if job[0] not in store.done]
+    missing = [first for first in firsts if first not in store.done]
+    jobs = [(shadow_X[first : first + program.group], shadow_y[first : first + program.group]) for first in missing]
     pool.run(
-        program, missing, workers=workers, stage="training shadow models",
-        on_done=lambda index, result: store.put(missing[index][0], result),
+        program, jobs, workers=workers, stage="training shadow models",
+        on_done=lambda index, result: store.put(missing[index], result),
     )  # fmt: skip
     return Shadows(
         recipe, store.tensor(), program.reference, shadow_X, shadow_y,
-        time.perf_counter() - started, sum(len(job[1]) for job in missing),
+        time.perf_counter() - started, sum(len(rows) for rows, _ in jobs), program,
     )  # fmt: skip
 
 
 # -- how a group is trained -------------------------------------------------------------------------------------------
-
-Job = tuple[int, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class _Together:
         return self.program.group
 
     def __call__(self, job: Job) -> Tensor:
-        _, Z, y = job
+        Z, y = job
         return self.program.train(Z.flatten(1), encode(self.program.recipe, y, self.program.outputs).T)
 
 
@@ -134,7 +133,7 @@ class _OneByOne:
     group: int = 4
 
     def __call__(self, job: Job) -> Tensor:
-        _, Z, y = job
+        Z, y = job
         rows = [self.train(z, label) - self.reference for z, label in zip(Z, y, strict=True)]
         return torch.stack(rows)
 

@@ -235,7 +235,7 @@ class Recipe:
         model = self.initial_model() if start is None else copy.deepcopy(start).to(self.dtype)
         model.to(rows.device).train()
         rows = shaped(rows, model)
-        _check_outputs(self.loss, model, rows, targets)
+        check_outputs(self.loss, model, rows, targets)
         if self.batch_size is not None and len(rows) % self.batch_size == 1 and _normalises(model):
             raise InvalidInput(
                 f"Batches of {self.batch_size} leave one row over of {len(rows)}, which batch normalisation cannot "
@@ -321,7 +321,7 @@ def _normalises(model: nn.Module) -> bool:
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
-def _check_outputs(loss: Loss, model: nn.Module, rows: Tensor, targets: Tensor) -> None:
+def check_outputs(loss: Loss, model: nn.Module, rows: Tensor, targets: Tensor) -> None:
     """Refuse targets that do not fit the model's outputs before the first step is taken."""
     model.eval()
     try:

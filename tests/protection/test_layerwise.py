@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from divulge.errors import UnsupportedModel
+from divulge.errors import InvalidInput, UnsupportedModel, WrongShape
 from divulge.protection import private_training
 from divulge.protection.layerwise import Layerwise
 from divulge.training import Privacy, Recipe
@@ -100,18 +100,29 @@ class _Twice(nn.Module):
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), "mixes the examples"),
         (nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)), "inplace=False"),
         (nn.Sequential(nn.Unflatten(1, (4, 1, 1)), nn.Conv2d(4, 4, 1, groups=2), nn.Flatten()), "in one group"),
         (nn.Sequential(nn.Linear(4, 4), nn.PReLU()), "PReLU"),
         (_Twice(), "exactly once"),
     ],
-    ids=["batch norm", "in place", "groups", "PReLU", "twice"],
+    ids=["in place", "groups", "PReLU", "twice"],
 )
 def test_what_has_no_gradient_of_its_own_is_refused_in_one_sentence(model: nn.Module, sentence: str) -> None:
     recipe = Recipe(widths=[4, 4], epochs=1, privacy=Privacy(noise_multiplier=1.0))
     with pytest.raises(UnsupportedModel, match=sentence):
         recipe.train(torch.ones(3, 4), torch.tensor([0, 1, 2]), start=model)
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_pictures_that_do_not_fit_and_batch_normalisation_get_one_sentence(batch_size: int | None) -> None:
+    X, y = _pictures(SMALL_CNN, 6)
+    recipe = Recipe(architecture=SMALL_CNN, epochs=1, batch_size=batch_size, privacy=Privacy(noise_multiplier=1.0))
+    with pytest.raises(WrongShape, match="takes inputs of shape"):
+        recipe.train(X[:, :2], y)
+    with pytest.raises(InvalidInput, match="Labels go from 0 to 9"):
+        recipe.train(X, y + 9)
+    with pytest.raises(UnsupportedModel, match="mixes the examples"):
+        recipe.train(torch.ones(6, 4), y % 4, start=nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
 
 
 def test_a_linear_layer_at_several_positions() -> None:

@@ -95,11 +95,6 @@ class Layerwise:
 
 
 def _check(module: nn.Module) -> None:
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        raise UnsupportedModel(
-            "Batch normalisation mixes the examples of a batch, so that none has a gradient of its own to clip; train "
-            'privately with norm="group" or norm="none".'
-        )
     if getattr(module, "inplace", False):
         raise UnsupportedModel(f"Private training reads a layer's outputs; set inplace=False in {module}.")
     plain = isinstance(module, nn.Conv2d) and module.groups == 1 and module.padding_mode == "zeros"

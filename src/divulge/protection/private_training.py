@@ -24,14 +24,14 @@ import torch
 from torch import Tensor, nn
 
 from divulge import workers as pool
-from divulge.errors import InvalidInput, MissingPackage
+from divulge.errors import InvalidInput, MissingPackage, UnsupportedModel
 from divulge.informed.setting import encode
 from divulge.informed.shadows import with_row
 from divulge.models import MLP
 from divulge.progress import report
 from divulge.protection.clipping import Stack, clipped_sum
 from divulge.protection.layerwise import Layerwise
-from divulge.training import Privacy, Recipe
+from divulge.training import Privacy, Recipe, check_outputs, shaped
 
 ClippedSum = Callable[[], tuple[list[Tensor], Tensor]]
 """Clipped gradients summed, and the norms before clipping, at the parameters as they are."""
@@ -42,6 +42,12 @@ def train(recipe: Recipe, X: Any, y: Any, *, start: nn.Module | None = None) -> 
     privacy = _privacy_of(recipe)
     rows, targets = recipe.prepare(X, y)
     model = recipe.initial_model() if start is None else copy.deepcopy(start).to(recipe.dtype)
+    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+        raise UnsupportedModel(
+            "Batch normalisation mixes the examples of a batch, so that none has a gradient of its own to clip; train "
+            'privately with norm="group" or norm="none".'
+        )
+    check_outputs(recipe.loss, model, shaped(rows, model), targets)
     if recipe.batch_size is not None and recipe.batch_size < len(rows):
         return _train_sampled(recipe, privacy, model, rows, targets)
     generators = [_generator(privacy.noise_seed)]
@@ -161,27 +167,7 @@ def _add_noise(gradients: list[Tensor], deviation: float, generators: list[torch
 
 def _train_sampled(recipe: Recipe, privacy: Privacy, model: nn.Module, rows: Tensor, targets: Tensor) -> nn.Module:
     """DP-SGD with Poisson-sampled batches, by Opacus."""
-    try:
-        from opacus import PrivacyEngine
-    except ImportError as error:
-        raise MissingPackage('Private training on sampled batches needs Opacus; install "divulge[privacy]".') from error
-    from torch.utils.data import DataLoader, TensorDataset
-
-    from divulge.training import shaped
-
-    assert recipe.batch_size is not None
-    order = torch.Generator().manual_seed(recipe.seed)
-    loader = DataLoader(TensorDataset(rows, targets), batch_size=recipe.batch_size, generator=order)
-    with warnings.catch_warnings():  # its advice on secure random numbers is in our documentation
-        warnings.simplefilter("ignore", UserWarning)
-        private, optimiser, batches = PrivacyEngine().make_private(
-            module=model.train(),
-            optimizer=recipe.optimiser_for(model),
-            data_loader=loader,
-            noise_multiplier=privacy.noise_multiplier,
-            max_grad_norm=privacy.clip,
-            noise_generator=_generator(privacy.noise_seed),
-        )
+    private, optimiser, batches = _by_opacus(recipe, privacy, model, rows, targets)
     for epoch in range(recipe.epochs):
         for X, y in batches:
             optimiser.zero_grad()
@@ -196,6 +182,35 @@ def _train_sampled(recipe: Recipe, privacy: Privacy, model: nn.Module, rows: Ten
     for parameter in trained.parameters():
         parameter.grad = None
     return trained.eval()
+
+
+def _by_opacus(
+    recipe: Recipe, privacy: Privacy, model: nn.Module, rows: Tensor, targets: Tensor
+) -> tuple[Any, Any, Any]:
+    """The model, optimiser and sampled batches as Opacus wraps them."""
+    try:
+        from opacus import PrivacyEngine
+        from opacus.validators.errors import UnsupportedModuleError
+    except ImportError as error:
+        raise MissingPackage('Private training on sampled batches needs Opacus; install "divulge[privacy]".') from error
+    from torch.utils.data import DataLoader, TensorDataset
+
+    order = torch.Generator().manual_seed(recipe.seed)
+    loader = DataLoader(TensorDataset(rows, targets), batch_size=recipe.batch_size, generator=order)
+    try:
+        with warnings.catch_warnings():  # its advice on secure random numbers is in our documentation
+            warnings.simplefilter("ignore", UserWarning)
+            wrapped: tuple[Any, Any, Any] = PrivacyEngine().make_private(
+                module=model.train(),
+                optimizer=recipe.optimiser_for(model),
+                data_loader=loader,
+                noise_multiplier=privacy.noise_multiplier,
+                max_grad_norm=privacy.clip,
+                noise_generator=_generator(privacy.noise_seed),
+            )
+    except UnsupportedModuleError as error:
+        raise UnsupportedModel(f"Opacus cannot train this model privately: {str(error).splitlines()[0]}") from error
+    return wrapped
 
 
 def _noise_only_step(optimiser: Any) -> None:

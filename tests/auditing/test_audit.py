@@ -17,14 +17,17 @@ import divulge
 from divulge import datasets, progress
 from divulge.auditing import probe as probing
 from divulge.auditing import run as running
+from divulge.auditing.fidelity import Judge
 from divulge.auditing.finding import Finding
 from divulge.auditing.target import kind_by_asking, kind_of_module
 from divulge.errors import AttackFailed, DivulgeError, InvalidInput, WrongShape
 from divulge.report import schema
 
 
-def relu_network(d: int = 8, h: int = 4, seed: int = 0) -> nn.Module:
-    return divulge.Recipe(widths=[d, h, 1], loss="logistic", precision="float64", seed=seed).initial_model()
+def relu_network(d: int = 8, h: int = 4, seed: int = 0, k: int = 1) -> nn.Sequential:
+    loss: Any = "logistic" if k == 1 else "cross-entropy"
+    recipe = divulge.Recipe(widths=[d, h, k], loss=loss, precision="float64", seed=seed)
+    return nn.Sequential(*recipe.initial_model().children())
 
 
 def names(report: Any) -> dict[str, str]:
@@ -183,7 +186,11 @@ def test_a_stopped_audit_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytes
     assert second.finished
     assert ran == ["one", "two", "two", "three"]
     with pytest.raises(InvalidInput, match="another audit"):
-        divulge.audit(relu_network(d=9), time=30, out=tmp_path)
+        divulge.audit(relu_network(d=9), time=30, out=tmp_path, resume=True)
+    with pytest.raises(InvalidInput, match="no audit"):
+        divulge.audit(relu_network(), time=30, out=tmp_path / "empty", resume=True)
+    divulge.audit(relu_network(seed=1), time=30, out=tmp_path)  # other weights of the same shape: nothing is reused
+    assert ran == ["one", "two", "two", "three", "one", "two", "three"]
 
 
 def test_a_finding_survives_the_disk_with_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,13 +260,72 @@ def test_guards_are_part_of_the_target() -> None:
 
 
 def test_a_smooth_classifier_is_learned_from_its_explanations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("divulge.auditing.learning.QUERIES", (30,))
+    from divulge.auditing import learning
+
+    monkeypatch.setattr(learning, "QUERIES", (30,))
+    only(monkeypatch, *learning.PROBES)
     digits = datasets.load("digits")
     recipe = divulge.Recipe(widths=[64, 16, 10], activation="tanh", epochs=30, batch_size=64, learning_rate=0.3)
     model = recipe.train(*digits.train)
-    report = divulge.audit(model, digits, access="gradient", unseen=digits.test.X, time=120)
-    learned = next(f for f in report.findings if f.name == "copy-by-learning")
-    agreement = [row[1] for row in learned.tables[0].rows]
-    assert agreement[-1] > 0.8
-    assert learned.ledger.gradient > 0
-    assert learned.severity in ("medium", "high", "none")
+    report = divulge.audit(model, digits, access="gradient", unseen=digits.test, time=120)
+    [learned] = report.findings
+    [(queries, agreement, accuracy)] = learned.tables[0].rows
+    assert queries == learned.ledger.gradient == 30
+    assert agreement > 0.9
+    assert accuracy > 0.9
+    assert learned.severity == ("high" if agreement >= 0.98 else "medium")
+
+
+@pytest.mark.parametrize(
+    ("decisions", "likeness", "outcome"),
+    [
+        ([0, 1], 0.99, "succeeded"),
+        ([0, 1], 0.92, "partly"),
+        ([0, 1], 0.89, "failed"),
+        ([0] * 19 + [1], 0.95, "failed"),  # so good is whoever always says 0
+        ([0] * 19 + [1], 0.98, "succeeded"),
+        ([0, 0], 1.0, "failed"),  # nothing was decided
+    ],
+)
+def test_a_copy_counts_by_the_written_rule(decisions: list[int], likeness: float, outcome: str) -> None:
+    assert Judge(torch.zeros(len(decisions), 1), torch.tensor(decisions), None).outcome(likeness) == outcome
+
+
+def test_what_predicts_a_quantity_is_judged_by_its_variance() -> None:
+    from sklearn.linear_model import Ridge
+
+    table = datasets.load("diabetes")
+    model = Ridge().fit(table.train.X.double().numpy(), table.train.y.double().numpy())
+    report = divulge.audit(model, table, access="value", guard="round:0", time=30)
+    copied = next(f for f in report.findings if f.name == "copy-from-values")
+    assert copied.measures["variance_explained"] > 0.98
+    assert copied.outcome == "succeeded"
+    assert not copied.measures["exact"]
+    assert "of its variance" in copied.title
+
+
+@pytest.mark.parametrize("budget", [100, 300])
+def test_a_small_budget_is_kept_and_what_it_bought_is_shown(budget: int) -> None:
+    report = divulge.audit(relu_network(), access="value", budget=budget, time=30)
+    assert all(f.ledger.total <= budget for f in report.findings)
+    assert (names(report).get("copy-from-values") == "succeeded") == (budget == 300)
+    assert all(s.tried == ("budget" in s.reason) for s in report.skipped)
+
+
+def test_what_has_no_weights_is_audited_by_its_answers() -> None:
+    from sklearn.ensemble import RandomForestClassifier
+
+    iris = datasets.load("iris")
+    forest = RandomForestClassifier(5, random_state=0).fit(iris.train.X.numpy(), iris.train.y.numpy())
+    assert divulge.audit(forest, time=2).target["access_granted"] == "value"
+    weights = np.arange(4.0)
+    assert divulge.audit(lambda X: X @ weights, input_shape=(4,), time=5).severity == "high"
+    assert divulge.audit(relu_network(), guard="label", time=2).target["access_granted"] == "label"
+
+
+def test_a_softmax_on_top_does_not_hide_the_network() -> None:
+    model = nn.Sequential(*relu_network(k=3), nn.Softmax(dim=1))
+    assert kind_of_module(model) == "one hidden ReLU layer"
+    assert kind_by_asking(divulge.oracle(model)) == "piecewise linear"
+    report = divulge.audit(model, access="value", time=30)
+    assert names(report)["copy-from-values"] == "succeeded"

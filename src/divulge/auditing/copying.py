@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from divulge.auditing.fidelity import judge_of
 from divulge.auditing.finding import Adversary, Finding, Outcome, severity_of
-from divulge.auditing.probe import Probe, deadline
+from divulge.auditing.probe import Probe, TimeUp, deadline
 from divulge.auditing.target import KINDS, Target
+from divulge.errors import BudgetExhausted, DivulgeError
 from divulge.oracles.base import Access, Oracle
 from divulge.report.document import queries
 
@@ -35,6 +37,17 @@ def extract(target: Target, oracle: Oracle, access: Access) -> Any:
         return found
     deeper = extraction.deep_from_gradients(oracle, seed=target.seed)
     return replace(deeper, ledger=found.ledger + deeper.ledger) if deeper.exact else found
+
+
+def _attempt(target: Target, access: Access, seconds: float) -> tuple[Any, DivulgeError | None]:
+    """The copy; where time or budget ended too soon, the one that was there by then, and what ended it."""
+    try:
+        with deadline(seconds):
+            return extract(target, target.oracle(access), access), None
+    except (TimeUp, BudgetExhausted) as error:
+        if error.partial is None:
+            raise
+        return error.partial, error
 
 
 def _obstacle(access: Access) -> Any:
@@ -67,14 +80,16 @@ def _probe(access: Access) -> Any:
     adversary: Adversary = "explanation client" if access == "gradient" else "prediction client"
 
     def run(target: Target, seconds: float) -> Finding:
-        with deadline(seconds):
-            oracle = target.oracle(access)
-            found = extract(target, oracle, access)
-            worst = found.check(target.oracle("value"), FRESH_POINTS, seed=target.seed + 1)
-            agreement = _agreement(target, found.model)
-        outcome: Outcome = "succeeded" if found.exact else ("partly" if agreement >= 0.95 else "failed")
+        found, stopped = _attempt(target, access, seconds)
+        points = target.affordable(FRESH_POINTS)
+        worst = found.check(target.oracle("value"), points, seed=target.seed + 1)
+        judge = judge_of(target, _rows(target))
+        likeness = judge.likeness(found.model)
+        outcome: Outcome = "succeeded" if found.exact else judge.outcome(likeness)
+        if stopped is not None and outcome == "failed":
+            raise stopped
         what = "predictions" if access == "value" else "gradients (a saliency explanation)"
-        name = "exactly" if found.exact else f"to {agreement:.1%} agreement"
+        name = "exactly" if found.exact else f"in {judge.told(likeness)}"
         return Finding(
             name=f"copy-from-{access}s",
             question="copy",
@@ -87,14 +102,14 @@ def _probe(access: Access) -> Any:
             meaning=f"Whoever may ask for {what} can rebuild the model and stop asking you."
             if outcome != "failed"
             else f"The attack ran and did not rebuild the model: {found.reason}",
-            certainty=f"The copy was compared with the model on {FRESH_POINTS:,} fresh inputs; the largest difference "
+            certainty=f"The copy was compared with the model on {points:,} fresh inputs; the largest difference "
             f"was {worst:.2g}." + ("" if found.exact else f" Not exact: {found.reason}"),
             measures={
                 "exact": found.exact,
                 "hidden_units_found": found.width,
                 "worst_difference": worst,
                 "output_spread": found.scale,
-                "same_decision": agreement,
+                "same_decision" if judge.values is None else "variance_explained": likeness,
                 "queries_per_parameter": found.queries / max(1, sum(p.numel() for p in found.model.parameters())),
             },
             ledger=found.ledger,
@@ -109,16 +124,12 @@ def _probe(access: Access) -> Any:
     return run
 
 
-def _agreement(target: Target, copy: nn.Module) -> float:
-    """Share of equal decisions on the training inputs (or Gaussian ones, where there are none)."""
-    from divulge.oracles import oracle
-
+def _rows(target: Target) -> Tensor:
+    """What copies are judged by: the training inputs, or Gaussian ones where there are none."""
     if target.inputs is not None:
-        rows = target.inputs[:FRESH_POINTS]
-    else:
-        generator = torch.Generator().manual_seed(target.seed + 2)
-        rows = torch.randn(FRESH_POINTS, target.input_dim, generator=generator, dtype=torch.float64)
-    return float((oracle(copy).label(rows) == target.oracle("label").label(rows)).double().mean())
+        return target.inputs[:FRESH_POINTS]
+    generator = torch.Generator().manual_seed(target.seed + 2)
+    return torch.randn(FRESH_POINTS, target.input_dim, generator=generator, dtype=torch.float64)
 
 
 PROBES = (

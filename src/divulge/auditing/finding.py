@@ -100,14 +100,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Skipped:
-    """An attack that was not run, and why."""
+    """An attack that has no finding, and why: it was not run, or (``tried``) it ran and could not finish."""
 
     name: str
     title: str
     reason: str
+    tried: bool = False
 
-    def as_dict(self) -> dict[str, str]:
-        return {"name": self.name, "title": self.title, "reason": self.reason}
+    def as_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "title": self.title, "reason": self.reason, "tried": self.tried}
 
 
 def severity_of(question: Question, adversary: Adversary | None, outcome: Outcome) -> Severity:

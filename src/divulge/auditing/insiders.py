@@ -75,8 +75,6 @@ def _network_obstacle(target: Target) -> str:
 
 
 def _run_network(target: Target, seconds: float) -> Finding:
-    from divulge import workers
-
     started = time.perf_counter()
     assert target.model is not None
     assert target.inputs is not None
@@ -86,36 +84,37 @@ def _run_network(target: Target, seconds: float) -> Finding:
     affordable = int(min(RUNS, share / (MARGIN * _training_seconds(target))))
     if affordable < FEWEST_RUNS:
         raise TimeUp(f"{seconds:.0f} seconds are too few to repeat the training {FEWEST_RUNS} times for each record.")
-    rebuild = partial(_rebuild_one, target.recipe, target.model, target.inputs, target.labels, affordable, target.seed)
-    told = workers.run(rebuild, [(row, share) for row in rows], workers=target.workers, stage="records")
-    rebuilt = [
-        (row, target.inputs[row], record.x.to(torch.float64), record.error(target.inputs[row]), record.predicted_error)
-        for row, record in zip(rows, told, strict=True)
-        if not isinstance(record, str)
-    ]
-    reasons = [record for record in told if isinstance(record, str)]
-    runs = sum(record.training_runs for record in told if not isinstance(record, str))
-    cost = f"{runs / max(1, len(rebuilt)):.0f} repeats of the training a record"
+    rebuild = partial(
+        _rebuild_one, target.recipe, target.model, target.inputs, target.labels, affordable, share, target.seed
+    )
+    told = target.kept(rebuild, rows, "records")
+    done = [(row, one) for row, one in zip(rows, told, strict=True) if "reason" not in one]
+    rebuilt = []
+    for row, one in done:
+        truth, guess = target.inputs[row], one["x"].to(torch.float64).reshape(-1)
+        rebuilt.append((row, truth, guess, float((guess - truth).square().mean()), one["predicted_error"]))
+    reasons = [one["reason"] for one in told if "reason" in one]
+    cost = f"{sum(one['training_runs'] for _, one in done) / max(1, len(done)):.0f} repeats of the training a record"
     return _finding(target, "informed-network", cost, rebuilt, reasons, started)
 
 
 def _rebuild_one(
-    recipe: Any, released: Any, inputs: Tensor, labels: Tensor, runs: int, seed: int, job: tuple[int, float]
-) -> Any:
+    recipe: Any, released: Any, inputs: Tensor, labels: Tensor, runs: int, seconds: float, seed: int, row: int
+) -> dict[str, Any]:
     """The record that was left out, or why it could not be rebuilt in time."""
     from divulge import informed
 
-    row, seconds = job
     keep = torch.arange(len(inputs)) != row
     known = inputs[keep]
     bounds = (float(known.min()), float(known.max()))
     try:
         with deadline(seconds):
-            return informed.direct(
+            record = informed.direct(
                 recipe, released, known, labels[keep], runs=runs, position=row, bounds=bounds, seed=seed
             )
     except DivulgeError as error:
-        return str(error)
+        return {"reason": str(error)}
+    return {"x": record.x, "predicted_error": record.predicted_error, "training_runs": record.training_runs}
 
 
 def _training_seconds(target: Target) -> float:

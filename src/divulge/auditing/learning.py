@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, Table, severity_of
+from divulge.auditing.fidelity import Judge, judge_of
+from divulge.auditing.finding import Adversary, Finding, Picture, Table, severity_of
 from divulge.auditing.probe import Probe, TimeUp, deadline
 from divulge.auditing.target import KINDS, Target
 from divulge.errors import BudgetExhausted
@@ -18,8 +21,6 @@ from divulge.report.pictures import curve
 QUERIES = (30, 100, 300)
 STUDENT = 128
 """Hidden units of the student, a network with one hidden layer: the attacker does not know the architecture."""
-FAITHFUL, USEFUL = 0.98, 0.9
-"""Agreement from which the copy counts as taken, and as partly taken."""
 
 
 def _obstacle(target: Target) -> str:
@@ -27,8 +28,11 @@ def _obstacle(target: Target) -> str:
         return f"the access granted ({target.access}) does not include values."
     if target.kind == "linear" or (target.kind == "one hidden ReLU layer" and target.model is not None):
         return f"it is {KINDS[target.kind]}; exact extraction does better."
-    if target.inputs is None and target.unseen is None:
+    known = target.unseen if target.unseen is not None else target.inputs
+    if known is None:
         return "no data was given to ask about; give inputs like the model's own."
+    if len(known) < 2 * QUERIES[0]:
+        return f"{len(known)} inputs are too few to learn from and judge by; give at least {2 * QUERIES[0]}."
     return ""
 
 
@@ -36,79 +40,111 @@ def _run(target: Target, seconds: float) -> Finding:
     started = time.perf_counter()
     access: Access = "gradient" if target.grants("gradient") else "value"
     adversary: Adversary = "explanation client" if access == "gradient" else "prediction client"
-    pool, judges = _pool(target)
-    truth = target.oracle("label").label(judges)
-    rows: list[tuple[int, float]] = []
+    pool, judges, answers = _pool(target)
+    judge = judge_of(target, judges)
+    answers = None if answers is None else answers[: len(judge.rows)]
+    rows: list[tuple[int, float, float | None]] = []
     ledger, note = Spent(), ""
     for count in (count for count in QUERIES if count <= len(pool)):
         try:
             with deadline(seconds - (time.perf_counter() - started)):
-                agreement, ledger = _agreement(target, access, pool, judges, truth, count)
+                [point] = target.kept(partial(_point, target, access, pool, judge, answers), [count], "students")
         except (TimeUp, BudgetExhausted) as error:
             note = f"The curve ends there: {error}"
             break
-        rows.append((count, agreement))
+        ledger = Spent(**point["ledger"])
+        rows.append((count, point["likeness"], point["accuracy"]))
     if not rows:
-        raise TimeUp(note or f"{len(pool)} inputs are too few to learn from; give at least {QUERIES[0]}.")
-    best = max(agreement for _, agreement in rows)
-    outcome: Outcome = "succeeded" if best >= FAITHFUL else "partly" if best >= USEFUL else "failed"
-    png = curve(
-        [("agreement", [c for c, _ in rows], [a for _, a in rows])],
-        x_label=f"{access} queries", y_label="same decision on fresh inputs", log_x=True,
-    )  # fmt: skip
+        raise TimeUp(note)
+    count, best, accuracy = max(rows, key=lambda row: row[1])
+    outcome = judge.outcome(best)
     return Finding(
         name="copy-by-learning",
         question="copy",
         adversary=adversary,
-        title=f"A student fitted to {rows[-1][0]:,} {access} queries decides as the model does in {best:.1%} of cases",
+        title=f"A student fitted to {count:,} {access} queries copies the model in {judge.told(best)}",
         outcome=outcome,
         severity=severity_of("copy", adversary, outcome),
         meaning="Whoever may ask this often has a model that does the same job."
         if outcome != "failed"
         else "The student learned from so few answers does not replace the model.",
-        certainty=f"Agreement was measured on {len(judges):,} inputs that the student was not fitted to; one run.",
-        measures={"agreement": best, "student": f"one hidden layer of {STUDENT}"},
+        certainty=f"Measured on {len(judge.rows):,} inputs that the student was not fitted to; one run.",
+        measures={
+            "same_decision" if judge.values is None else "variance_explained": best,
+            "by_always_answering_the_same": judge.chance,
+            **_accuracies(judge, answers, accuracy),
+            "student": f"one hidden layer of {STUDENT}",
+        },
         ledger=ledger,
         seconds=time.perf_counter() - started,
         seed=target.seed,
-        remedies=(
-            f"Limit a client to fewer than {rows[0][0]:,} queries, where the curve begins, or answer labels only.",
-        )
-        if outcome != "failed"
-        else (),
+        remedies=(_limit(rows, judge, access),) if outcome != "failed" else (),
         command=f"divulge extract {target.address} --method training --access {access} --data DATA",
-        pictures=(Picture(png, f"Agreement reaches {best:.1%} at {rows[-1][0]} queries", "The learning curve."),),
-        tables=(Table("Agreement against queries", ("queries", "agreement"), tuple(rows)),),
+        pictures=(_picture(rows, access, judge),),
+        tables=(_table(rows, judge, answers),),
         notes=(note,) if note else (),
     )
 
 
-def _agreement(
-    target: Target, access: Access, pool: Tensor, judges: Tensor, truth: Tensor, count: int
-) -> tuple[float, Spent]:
+def _limit(rows: list[tuple[int, float, float | None]], judge: Judge, access: Access) -> str:
+    """The most queries on the curve from which no copy was had."""
+    safe = [count for count, likeness, _ in rows if judge.outcome(likeness) == "failed"]
+    told = f"{max(safe):,}, from which no copy was had here" if safe else f"fewer than {rows[0][0]:,}"
+    return f"Limit a client to {told} ({access} queries about inputs like the training data), or answer labels only."
+
+
+def _picture(rows: list[tuple[int, float, float | None]], access: Access, judge: Judge) -> Picture:
+    counts = [float(row[0]) for row in rows]
+    lines = [("fidelity: as the model", counts, [row[1] for row in rows])]
+    if rows[0][2] is not None:
+        lines.append(("accuracy: as the labels", counts, [float(row[2] or 0) for row in rows]))
+    label = "same decision" if judge.values is None else "variance explained"
+    png = curve(lines, x_label=f"{access} queries", y_label=f"{label} on fresh inputs", log_x=True)
+    words = f"Fidelity goes from {rows[0][1]:.1%} at {rows[0][0]} queries to {rows[-1][1]:.1%} at {rows[-1][0]}"
+    return Picture(png, words, "How good a copy is against what it cost.")
+
+
+def _table(rows: list[tuple[int, float, float | None]], judge: Judge, answers: Tensor | None) -> Table:
+    name = "same decisions" if judge.values is None else "variance explained"
+    if answers is None:
+        return Table("Copies against queries", ("queries", name), tuple(row[:2] for row in rows))
+    return Table("Copies against queries", ("queries", name, "right answers"), tuple(rows))
+
+
+def _accuracies(judge: Judge, answers: Tensor | None, student: float | None) -> dict[str, Any]:
+    if answers is None:
+        return {}
+    own = float((judge.decisions == answers).double().mean())
+    return {"right_answers_of_the_student": student, "right_answers_of_the_model": own}
+
+
+def _point(
+    target: Target, access: Access, pool: Tensor, judge: Judge, answers: Tensor | None, count: int
+) -> dict[str, Any]:
+    """A student of so many queries, judged."""
     from divulge import extraction, oracle
 
     student: dict[str, Any] = {
         "architecture": "mlp", "widths": [target.input_dim, STUDENT, target.output_dim], "activation": "relu",
     }  # fmt: skip
-    copy = extraction.by_training(
-        target.oracle(access),
-        student,
-        pool,
-        queries=count,
-        match="both" if access == "gradient" else "values",
-        seed=target.seed,
-    )
-    return float((oracle(copy.model).label(judges) == truth).double().mean()), copy.ledger
+    match: Any = "both" if access == "gradient" else "values"
+    copy = extraction.by_training(target.oracle(access), student, pool, queries=count, match=match, seed=target.seed)
+    accuracy = None
+    if answers is not None:
+        accuracy = float((oracle(copy.model).label(judge.rows) == answers).double().mean())
+    return {"likeness": judge.likeness(copy.model), "accuracy": accuracy, "ledger": asdict(copy.ledger)}
 
 
-def _pool(target: Target) -> tuple[Tensor, Tensor]:
-    """Inputs to ask about and others to judge by: unseen ones where there are any."""
-    known = target.unseen if target.unseen is not None else target.inputs
+def _pool(target: Target) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Inputs to ask about, and others to judge by with their labels: unseen ones where there are any."""
+    seen = target.unseen is None
+    known, labels = (target.inputs, target.labels) if seen else (target.unseen, target.unseen_labels)
     assert known is not None
     order = torch.randperm(len(known), generator=torch.Generator().manual_seed(target.seed))
     half = len(known) // 2
-    return known[order[:half]], known[order[half : half + 1000]]
+    judges = order[half : half + 1000]
+    classes = labels is not None and not labels.is_floating_point()
+    return known[order[:half]], known[judges], labels[judges].long() if labels is not None and classes else None
 
 
 PROBES = (Probe("copy-by-learning", "A copy by learning from answers", _obstacle, _run, share=2.0),)

@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, severity_of
+from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, Table, severity_of
 from divulge.auditing.probe import Probe, deadline
 from divulge.auditing.target import KINDS, Target
 from divulge.oracles.base import Access
 from divulge.report.pictures import curve, picture_grid
 
 SHOWN = 8
-UNCHANGED = 1e-6
-"""Answers that move by less than this part of their spread count as the same."""
+UNCHANGED, ROUNDED = 1e-6, 1000
+"""Answers that move by less than this part of their spread, or this many roundings of it, count as the same."""
+STEPS_SHOWN = 12
 ADVERSARIES: dict[Access, Adversary] = {
     "gradient": "explanation client",
     "value": "prediction client",
@@ -51,7 +52,8 @@ def _run(access: Access) -> Any:
             shown, figures = _obfuscated(target, span)
             measures |= figures
             pictures = shown + pictures
-            if figures.get("largest_output_change", 0.0) > figures.get("output_spread", math.inf) * UNCHANGED:
+            allowed = max(UNCHANGED, ROUNDED * target.oracle(access).eps)
+            if figures.get("largest_output_change", 0.0) > figures.get("output_spread", math.inf) * allowed:
                 outcome = "partly"
                 notes.append("The answers moved a little under the noise: a direction that matters rarely was missed.")
         return Finding(
@@ -79,6 +81,7 @@ def _run(access: Access) -> Any:
             else (),
             command=f"divulge span {target.address} --access {access} --seed {target.seed}",
             pictures=tuple(pictures),
+            tables=(_rank_table(span),) if len(span.curve) > 1 else (),
             notes=tuple(notes),
         )
 
@@ -114,11 +117,18 @@ def _rank_curve(span: Any) -> Picture:
     return Picture(png, words, "Rank against samples: where it flattens, nothing more is to be found.")
 
 
+def _rank_table(span: Any) -> Table:
+    """Where the rank grew, thinned out where it grew often."""
+    grew = [step for step, rank in enumerate(span.curve) if step == 0 or rank > span.curve[step - 1]]
+    shown = sorted({*grew[:: math.ceil(len(grew) / STEPS_SHOWN)], grew[-1], len(span.curve) - 1})
+    return Table("Rank against samples", ("samples", "rank"), tuple((step + 1, span.curve[step]) for step in shown))
+
+
 def _obstacle(access: Access) -> Any:
     def obstacle(target: Target) -> str:
         if not target.grants(access):
             return f"the access granted ({target.access}) does not include {access} queries."
-        if access == "label" and target.kind != "smooth":
+        if access == "label" and target.kind not in ("smooth", "unknown"):
             return f"it is {KINDS[target.kind]}; span recovery from labels is for smooth ones."
         if access == "value" and target.grants("gradient"):
             return "gradients were granted, which give the same answer with fewer queries."

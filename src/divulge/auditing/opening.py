@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,10 @@ class View:
     output_dim: int
     module: nn.Module | None
     kind: Kind
+    digest: str
+    """Tells this model from another of the same name; empty for a remote one, which its journal tells apart."""
+    asked: list[Oracle]
+    """Every oracle that was made so far."""
 
     @property
     def name(self) -> str:
@@ -52,16 +58,32 @@ def view_of(
     origin = str(source) if isinstance(source, str | Path) else ""
     if origin and not remote:
         source = _loaded(source, access, trust_pickle=trust_pickle)
-    outside = remote or isinstance(source, str | Path) or (guard and "label" not in guard)
-    access = access or ("value" if outside else "weights")
-    check_access(access)
+    if access is not None:
+        check_access(access)
     if access == "weights" and (remote or guard):
         raise InvalidInput("Weights cannot be granted through an address or a guard; choose value, gradient or label.")
-    make = _oracle_maker(source, {**options, **(remote_options if remote else {})}, guard=guard, seed=seed)
-    first = make("gradient" if access == "weights" and not remote else access)
-    module = _weights_of(source) if access == "weights" else None
+    asked: list[Oracle] = []
+    make = _oracle_maker(source, {**options, **(remote_options if remote else {})}, asked, guard=guard, seed=seed)
+    outside = remote or bool(guard) or isinstance(source, str | Path)
+    module = _weights_of(source) if access in ("weights", None) and not outside else None
+    access = access or _widest(make, guard, outside=outside, weights=module is not None)
+    first = make("gradient" if access == "weights" else access)
     kind: Kind = kind_of_module(module) if module is not None else _kind_by_asking(make, access)
-    return View(source, origin, access, make, first.input_dim, first.output_dim, module, kind)
+    digest = "" if remote else _digest(source, {**options, "budget": None})
+    return View(source, origin, access, make, first.input_dim, first.output_dim, module, kind, digest, asked)
+
+
+def _widest(make: Any, guard: str, *, outside: bool, weights: bool) -> Access:
+    """All that the auditor can show: the weights, gradients, or values; labels where a guard leaves nothing else."""
+    if weights:
+        return "weights"
+    if "label" in guard.split(","):
+        return "label"
+    if not outside:
+        with suppress(InvalidInput):
+            make("gradient")
+            return "gradient"
+    return "value"
 
 
 def _loaded(path: str | Path, access: Access | None, *, trust_pickle: bool) -> Any:
@@ -74,10 +96,11 @@ def _loaded(path: str | Path, access: Access | None, *, trust_pickle: bool) -> A
         return path
 
 
-def _oracle_maker(source: Any, options: dict[str, Any], *, guard: str, seed: int) -> Any:
+def _oracle_maker(source: Any, options: dict[str, Any], asked: list[Oracle], *, guard: str, seed: int) -> Any:
     def make(access: Access) -> Oracle:
         inner: Access = "value" if access == "label" and guard else access
         view = oracle(source, access=inner, **options)
+        asked.append(view)
         if guard:
             from divulge.oracles.guards import guard as guards
 
@@ -92,9 +115,23 @@ def _oracle_maker(source: Any, options: dict[str, Any], *, guard: str, seed: int
 
 
 def _kind_by_asking(make: Any, access: Access) -> Kind:
-    if access == "label":
-        return "smooth"  # labels tell nothing of the kind; the label attacks are for smooth networks
-    return kind_by_asking(make("value"))
+    return "unknown" if access == "label" else kind_by_asking(make("value"))
+
+
+def _digest(source: Any, options: dict[str, Any]) -> str:
+    """Of the weights where they are at hand, otherwise of some answers to the precision that every machine repeats."""
+    if isinstance(source, nn.Module):
+        state = hashlib.sha256(repr(source).encode())
+        for name, tensor in source.state_dict().items():
+            state.update(name.encode())
+            state.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        return state.hexdigest()
+    asked = oracle(source, access="label", **options)
+    rows = torch.randn(64, asked.input_dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    told: list[float] = asked.label(rows).tolist()
+    with suppress(DivulgeError):  # some show decisions only
+        told += oracle(source, access="value", **options).value(rows).flatten().tolist()
+    return hashlib.sha256(" ".join(f"{answer:.5g}" for answer in told).encode()).hexdigest()
 
 
 def _weights_of(source: Any) -> nn.Module | None:
@@ -116,9 +153,22 @@ def training(data: Any, input_dim: int, shape: Any, columns: Any) -> tuple[Tenso
         shape = shape if shape is not None else data.shape
         columns = columns or getattr(data, "columns", ()) or ()
         data = data.train
-    X, y = data
+    try:
+        X, y = data
+        labels = torch.as_tensor(y)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"Training data comes as (X, y), with numbers for labels: {error}.") from error
     inputs = fit_data(X, input_dim, "training data")
-    labels = torch.as_tensor(y)
     if len(labels) != len(inputs):
         raise InvalidInput(f"The training data has {len(inputs)} rows and {len(labels)} labels.")
     return inputs, labels, shape, columns
+
+
+def unseen_of(data: Any, input_dim: int) -> tuple[Tensor | None, Tensor | None]:
+    """The control, and its labels where it comes as (X, y)."""
+    if data is None:
+        return None, None
+    if isinstance(data, tuple) and len(data) == 2:
+        inputs, labels, _, _ = training(data, input_dim, None, ())
+        return inputs, labels
+    return fit_data(data, input_dim, "unseen data"), None

@@ -108,7 +108,7 @@ def _reconstruct(model: nn.Module, target: Target, seconds: float, *, of: str = 
             shape=target.shape,
             batches=1 if large else BATCHES,
             seconds=0.8 * seconds if large else None,
-            checkpoint=None if target.folder is None else target.folder / "restarts" / of,
+            checkpoint=None if target.folder is None else target.folder / f"restarts-{of}",
             workers=target.workers,
         )
 

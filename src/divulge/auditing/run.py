@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import platform
 import shlex
 import sys
@@ -10,6 +11,7 @@ import time as clock
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,10 @@ import torch
 
 from divulge import progress
 from divulge.auditing.finding import Finding, Skipped
-from divulge.auditing.opening import training, view_of
+from divulge.auditing.opening import training, unseen_of, view_of
 from divulge.auditing.probe import Probe
-from divulge.auditing.store import Store
-from divulge.auditing.target import Target, fit_data, picture_shape
+from divulge.auditing.store import KEPT, Store
+from divulge.auditing.target import Target, picture_shape
 from divulge.errors import DivulgeError, InvalidInput
 from divulge.oracles import Access
 from divulge.report.document import Report
@@ -47,6 +49,7 @@ def audit(
     name: str | None = None,
     price: float | None = None,
     out: str | Path | None = None,
+    resume: bool = False,
     trust_pickle: bool = False,
     precision: str = "native",
     input_shape: Sequence[int] | None = None,
@@ -59,15 +62,17 @@ def audit(
     """What ``model`` gives away, to whom, at what cost.
 
     ``model`` is anything ``divulge.oracle`` takes. ``training_data=(X, y)`` (or a ``divulge.datasets.Dataset``) lets
-    the audit play the insider and judge reconstructions; ``unseen`` holds inputs the model never saw, as the control.
+    the audit play the insider and judge reconstructions; ``unseen`` holds inputs the model never saw, as the control
+    (with their labels, as (X, y), copies are also judged by right answers).
     ``access`` is what the attacker may see (by default all the auditor can show: weights of a local model, values of a
     remote one). ``budget`` is how many rows each adversary may ask, ``time`` how many seconds the whole may take. With
-    ``out`` findings are kept there as they come, and the same call goes on from them. ``workers`` spreads restarts and
-    records over processes or a Dask cluster. ``input_shape`` and ``output`` say what a function or an endpoint does not
-    say itself, as for ``divulge.oracle``; the options from ``journal`` on are for remote models.
+    ``out`` findings are kept there as they come, and the same call goes on from them; what another audit left there is
+    replaced, or with ``resume`` refused. ``workers`` spreads restarts and records over processes or a Dask cluster.
+    ``input_shape`` and ``output`` say what a function or an endpoint does not say itself, as for ``divulge.oracle``.
+    The options from ``journal`` on are for remote models.
     """
-    if time <= 0:
-        raise InvalidInput(f"An audit needs time; got {time} seconds.")
+    if not isinstance(time, Real) or not 0 < float(time) < math.inf:
+        raise InvalidInput(f"An audit needs time, as a number of seconds; got {time!r}.")
     if price is not None and price < 0:
         raise InvalidInput(f"A price cannot be negative; got {price}.")
     view = view_of(
@@ -76,6 +81,7 @@ def audit(
         remote_options={"journal": journal, "token_env": token_env, "rate_limit": rate_limit},
     )  # fmt: skip
     inputs, labels, shape, columns = training(training_data, view.input_dim, shape, columns)
+    control, control_labels = unseen_of(unseen, view.input_dim)
     target = Target(
         name=name or view.name,
         kind=view.kind,
@@ -87,7 +93,8 @@ def audit(
         estimator=view.estimator,
         inputs=inputs,
         labels=labels,
-        unseen=None if unseen is None else fit_data(unseen, view.input_dim, "unseen data"),
+        unseen=control,
+        unseen_labels=control_labels,
         mean=None if mean is None else torch.as_tensor(mean, dtype=torch.float64).reshape(-1),
         recipe=recipe,
         shape=picture_shape(shape, view.input_dim),
@@ -96,15 +103,17 @@ def audit(
         address=shlex.quote(view.origin or "MODEL"),
         seed=seed,
         workers=workers,
-        folder=None if out is None else Path(out),
+        folder=None if out is None else Path(out) / KEPT,
+        budget=budget,
     )
     store = None
     if out is not None:
-        store = Store(Path(out), {**target.as_dict(), "seed": seed, "budget": budget, "access": target.access})
+        identity = {"model": view.digest, "data": target.data_digest(), "recipe": repr(recipe)}
+        store = Store(Path(out), {**target.as_dict(), **identity, "seed": seed, "budget": budget}, resume=resume)
     started = clock.perf_counter()
     findings, skipped, finished = _run_all(target, time, store)
     return Report(
-        target=target.as_dict(),
+        target={**target.as_dict(), "rows_asked_in_this_run": sum(oracle.ledger.total for oracle in view.asked)},
         findings=findings,
         skipped=skipped,
         seconds=clock.perf_counter() - started,
@@ -167,11 +176,11 @@ def _run_one(
     try:
         finding = probe.run(target, seconds)
     except DivulgeError as error:  # one attack that could not finish does not end the audit
-        skipped.append(Skipped(probe.name, probe.title, f"it ran and stopped: {error}"))
+        skipped.append(Skipped(probe.name, probe.title, str(error), tried=True))
         return
     except Exception as error:  # a fault of ours is told in the report; what the other attacks found is worth more
         skipped.append(
-            Skipped(probe.name, probe.title, f"it failed on a fault of its own ({type(error).__name__}: {error}).")
+            Skipped(probe.name, probe.title, f"A fault of its own ({type(error).__name__}: {error}).", tried=True)
         )
         return
     if store is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +12,40 @@ from divulge.auditing.finding import Finding, Picture, Table
 from divulge.errors import InvalidInput
 from divulge.oracles.base import Spent
 
+KEPT = "kept"
+"""Where attacks keep what they have computed, inside an audit's folder."""
+
 
 class Store:
-    """A folder with one JSON (and its pictures) a finding, each written whole or not at all."""
+    """A folder with one JSON (and its pictures) a finding, each written whole or not at all.
 
-    def __init__(self, folder: Path, fingerprint: dict[str, Any]) -> None:
+    What another audit left in the folder is removed, unless this one is to go on with it, which is then refused.
+    """
+
+    def __init__(self, folder: Path, fingerprint: dict[str, Any], *, resume: bool) -> None:
         self.folder = folder / "findings"
-        self.folder.mkdir(parents=True, exist_ok=True)
         marker = self.folder / "audit.json"
         mine = json.loads(json.dumps(fingerprint, default=str))
-        if marker.exists():
-            theirs = json.loads(marker.read_text())
-            if theirs != mine:
+        theirs = _read(marker)
+        if resume and theirs is None:
+            raise InvalidInput(f"There is no audit in {folder} to go on with; run it with --out first.")
+        if theirs is not None and theirs != mine:
+            if resume:
                 differing = sorted(key for key in {**theirs, **mine} if theirs.get(key) != mine.get(key))
                 raise InvalidInput(
                     f"{folder} holds another audit (it differs in {', '.join(differing)}); resume with the same target "
                     "and options, or choose another folder."
                 )
-        else:
-            _write(marker, json.dumps(mine, indent=2).encode())
+            for old in (self.folder, folder / KEPT):
+                shutil.rmtree(old, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write(marker, json.dumps(mine, indent=2).encode())
 
     def load(self, name: str) -> Finding | None:
         """The finding, if an earlier run finished it."""
-        path = self.folder / f"{name}.json"
-        if not path.exists():
+        told = _read(self.folder / f"{name}.json")
+        if told is None:
             return None
-        told = json.loads(path.read_text())
         queries = told.pop("queries")
         told["ledger"] = Spent(**{kind: queries[kind] for kind in ("value", "gradient", "label", "requests")})
         told["pictures"] = tuple(
@@ -55,6 +64,15 @@ class Store:
         plain = finding.as_dict()
         plain["pictures"] = [{"alt": p.alt, "caption": p.caption, "wide": p.wide} for p in finding.pictures]
         _write(self.folder / f"{finding.name}.json", json.dumps(plain, indent=2, default=str).encode())
+
+
+def _read(marker: Path) -> dict[str, Any] | None:
+    """What the audit in this folder was of; None where there is none, or nobody can tell."""
+    try:
+        told = json.loads(marker.read_text())
+    except (OSError, ValueError):
+        return None
+    return told if isinstance(told, dict) else None
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,15 +12,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from divulge.errors import InvalidInput, WrongShape
+from divulge.errors import InvalidInput, NonFiniteAnswer, WrongShape
+from divulge.extraction.logits import beneath
 from divulge.oracles.base import Access, Oracle
 
-Kind = Literal["linear", "one hidden ReLU layer", "piecewise linear", "smooth"]
+Kind = Literal["linear", "one hidden ReLU layer", "piecewise linear", "smooth", "unknown"]
 KINDS: dict[Kind, str] = {
     "linear": "a linear model",
     "one hidden ReLU layer": "a network with one hidden ReLU layer",
     "piecewise linear": "a deeper piecewise-linear network",
     "smooth": "a smooth network",
+    "unknown": "a model of unknown kind",
 }
 _PIECEWISE = (nn.ReLU, nn.LeakyReLU, nn.MaxPool1d, nn.MaxPool2d, nn.ReLU6, nn.Hardtanh)
 _SMOOTH = (nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU, nn.SiLU, nn.Softmax, nn.SELU)
@@ -44,6 +47,7 @@ class Target:
     labels: Tensor | None = None
     unseen: Tensor | None = None
     """Inputs like the training ones that the model never saw: the control."""
+    unseen_labels: Tensor | None = None
     mean: Tensor | None = None
     """What was subtracted from the inputs before training, to show pictures as they were."""
     recipe: Any = None
@@ -59,15 +63,36 @@ class Target:
     workers: int | str | None = None
     """Where independent jobs run: here, in several processes, or on a Dask cluster."""
     folder: Path | None = None
-    """Where an attack may keep what it has computed, to go on from after a stop."""
+    """Where attacks keep what they have computed, to go on from after a stop."""
+    budget: int | None = None
+    """Rows that each adversary may ask."""
 
     def oracle(self, access: Access) -> Oracle:
         return self.make_oracle(access)
+
+    def affordable(self, rows: int) -> int:
+        """How many rows the auditor asks beside the attack, to judge it: no more than the budget of an adversary."""
+        return rows if self.budget is None else min(rows, self.budget)
+
+    def kept(self, function: Callable[[Any], Any], jobs: list[Any], name: str) -> list[Any]:
+        """The jobs' results, kept in the audit's folder, so that an audit that was killed trains nothing twice."""
+        from divulge import workers
+
+        if self.folder is None:
+            return workers.run(function, jobs, workers=self.workers, stage=name)
+        return workers.checkpointed(function, jobs, self.folder / name, workers=self.workers, stage=name)
 
     def grants(self, access: Access) -> bool:
         from divulge.oracles.base import ACCESS_LEVELS
 
         return ACCESS_LEVELS.index(access) <= ACCESS_LEVELS.index(self.access)
+
+    def data_digest(self) -> str:
+        """Tells the data that was given from other data."""
+        state = hashlib.sha256()
+        for part in (self.inputs, self.labels, self.unseen, self.mean):
+            state.update(b"none" if part is None else part.detach().cpu().to(torch.float64).numpy().tobytes())
+        return state.hexdigest()
 
     def as_dict(self) -> dict[str, Any]:
         """What the report says about it."""
@@ -92,6 +117,8 @@ def kind_of_module(model: nn.Module) -> Kind:
     layers = list(model.modules())
     if getattr(model, "spec", {}).get("architecture") == "relu-network":
         return "one hidden ReLU layer"
+    if layers and type(layers[-1]) is nn.Softmax:
+        layers.pop()  # exact extraction takes it off
     if any(isinstance(layer, _SMOOTH) for layer in layers):
         return "smooth"
     weighted = sum(isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d) for layer in layers)
@@ -112,9 +139,20 @@ def kind_by_asking(oracle: Oracle, *, lines: int = 4, points: int = 65, seed: in
     """What a network looks like from outside: straight, bent at places, or curved everywhere.
 
     Second differences along random lines vanish for a linear model, vanish in most places for a piecewise-linear one,
-    and nowhere for a smooth one. How many layers a piecewise-linear one has is for the attacks to find out. Costs
-    ``lines * points`` values.
+    and nowhere for a smooth one; probabilities are looked at as the logits beneath them. How many layers a
+    piecewise-linear one has is for the attacks to find out. Costs ``lines * points`` values, fewer if the budget is
+    smaller, and two to see whether they are probabilities.
     """
+    left = oracle.ledger.remaining
+    if left is not None:
+        lines = max(1, min(lines, (left - 2) // points))
+    try:
+        return _kind_along_lines(beneath(oracle, None, seed), lines, points, seed)
+    except NonFiniteAnswer:  # the logarithm of a probability that rounded to zero
+        return _kind_along_lines(oracle, lines, points, seed)
+
+
+def _kind_along_lines(oracle: Oracle, lines: int, points: int, seed: int) -> Kind:
     generator = torch.Generator().manual_seed(seed)
     start, direction = torch.randn(2, lines, 1, oracle.input_dim, generator=generator, dtype=torch.float64)
     t = torch.linspace(-2, 2, points, dtype=torch.float64)[None, :, None]

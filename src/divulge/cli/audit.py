@@ -81,6 +81,7 @@ def command(
             price=price,
             seed=seed,
             out=folder,
+            resume=resume is not None,
             trust_pickle=trust_pickle,
             input_shape=shape_of(input_shape),
             output=output,
@@ -114,13 +115,14 @@ def _known(
     """Training data, control and recipe: as the user says, or as ``divulge train`` wrote them beside the model."""
     known: dict[str, Any] = {}
     folder = Path(data or target)
+    beside = Path(target) if Path(target).is_dir() else Path(target).parent
     if (folder / "data.json").is_file():
         from divulge.datasets import record
 
         choice, _ = record.read(folder)
         dataset = choice.dataset(data_dir)
         train, test = record.recorded(folder, data_dir), choice.parts(dataset)[1]
-        known |= {"training_data": train, "unseen": test.X if len(test.X) else None, "shape": dataset.shape,
+        known |= {"training_data": train, "unseen": test if len(test.X) else None, "shape": dataset.shape,
                   "columns": dataset.columns}  # fmt: skip
         if choice.centred:
             known["mean"] = dataset.train.X.mean(dim=0)
@@ -128,9 +130,10 @@ def _known(
         from divulge import datasets
 
         dataset = datasets.load(data, data_dir, target=column)
-        known |= {"training_data": dataset, "unseen": dataset.test.X if len(dataset.test.X) else None}
-    path = recipe or (folder / "recipe.json")
-    if recipe is not None or path.is_file():
+        known |= {"training_data": dataset, "unseen": dataset.test if len(dataset.test.X) else None}
+    found = (path for path in (folder / "recipe.json", beside / "recipe.json") if path.is_file())
+    path = recipe or next(found, None)
+    if path is not None:
         from divulge.training import Recipe
 
         known["recipe"] = Recipe.load(path)
@@ -143,8 +146,9 @@ def _text(report: Any, paths: list[Path]) -> str:
     lines = [f"{report.severity.upper()}: what {report.target['name']} gives away ({duration(report.seconds)})", ""]
     for level in ("critical", "high", "medium", "low", "none"):
         lines += [f"  {f.severity:<9}{f.title}" for f in report.findings if f.severity == level]
-    if report.skipped:
-        lines += ["", "Not tried:"] + [f"  {s.title}: {s.reason}" for s in report.skipped]
+    for heading, tried in (("Tried, and could not finish:", True), ("Not tried:", False)):
+        told = [f"  {s.title}: {s.reason}" for s in report.skipped if s.tried == tried]
+        lines += ["", heading, *told] if told else []
     if not report.finished:
         lines += ["", "Stopped early; go on with --resume."]
     return "\n".join([*lines, "", *(f"Wrote {path}" for path in paths)])

@@ -14,6 +14,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from divulge.extraction.draft import Draft
 from divulge.extraction.lines import Array
+from divulge.progress import report
 
 STEPS, FEW_STEPS = 15, 6
 PRUNED = 8
@@ -42,7 +43,8 @@ def polish(draft: Draft, rows: Array, values: Array, *, steps: int = STEPS) -> P
     before = cost = float((residual**2).mean())
     damping = 1e-6
     taken = 0
-    for _ in range(steps):
+    for step in range(steps):
+        report("polishing", step, steps)
         J, r = jacobian(draft, rows), residual.reshape(-1)
         normal = J.T @ J
         pull = J.T @ r

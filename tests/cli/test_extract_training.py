@@ -65,6 +65,24 @@ def test_a_budget_that_ends_exits_4_and_keeps_the_copy(folder: str, tmp_path: Pa
     assert json.loads((out / "extraction.json").read_text())["points"][-1]["queries"] == 3
 
 
+def test_a_budget_that_is_spent_before_the_next_number_keeps_the_copy_before_it(folder: str, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    done = runner.invoke(app, ["extract", folder, *SOFTMAX, "--queries", "2,8", "--budget", "2", "--out", str(out)])
+    assert done.exit_code == 4
+    assert [point["queries"] for point in json.loads((out / "extraction.json").read_text())["points"]] == [2]
+
+
+def test_copies_are_learned_on_workers(folder: str) -> None:
+    arguments = [*SOFTMAX, "--queries", "2,20", "--data", "digits", "--json"]
+    here, there = (runner.invoke(app, ["extract", folder, *arguments, *more]) for more in ([], ["--workers", "2"]))
+    assert there.exit_code == 0, there.output
+    said = [[point["accuracy"] for point in json.loads(done.stdout)["points"]] for done in (here, there)]
+    assert said[0] == said[1]
+    wrong = runner.invoke(app, ["extract", folder, *arguments, "--workers", "many"])
+    assert wrong.exit_code == 2
+    assert "workers is None" in wrong.stderr
+
+
 def test_an_ensemble_that_learned_again_from_unlabelled_pictures_is_saved_and_opened(
     folder: str, tmp_path: Path
 ) -> None:

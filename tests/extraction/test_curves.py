@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import divulge
-from divulge.errors import InvalidInput
+from divulge.errors import BudgetExhausted, InvalidInput
 from divulge.extraction.curves import LearningCurve, Point, learning_curve
 from divulge.reproduce import milli, targets
 
@@ -79,6 +79,53 @@ def test_without_true_labels_only_agreement_is_known(regression: nn.Module) -> N
         oracle, "softmax", digits.train.X, test=digits.test.X, queries=[10], kinds=["gradients"], repeats=1
     )
     assert made.points[0].accuracy is None
+
+
+STUDENT = {"architecture": "mlp", "widths": [64, 16, 16, 10]}
+"""Two hidden layers, so that it is fitted."""
+
+
+def test_repeats_on_workers_are_those_made_here(regression: nn.Module) -> None:
+    digits = divulge.datasets.load("digits")
+    curves = []
+    for workers in (None, 2):
+        oracle = divulge.oracle(regression, access="gradient")
+        curves.append(
+            learning_curve(
+                oracle, STUDENT, digits.train.X, test=digits.test.X, queries=[12], kinds=["gradients"], repeats=2,
+                steps=5, ensemble=2, unlabelled=digits.train.X[:50], workers=workers,
+            )
+        )  # fmt: skip
+        assert oracle.ledger.gradient == 2 * 12  # asked here, whoever learns from it
+    assert [(p.seed, p.agreement) for p in curves[0].points] == [(p.seed, p.agreement) for p in curves[1].points]
+
+
+@pytest.mark.slow
+def test_students_of_an_ensemble_are_fitted_on_a_dask_cluster(regression: nn.Module) -> None:
+    distributed = pytest.importorskip("distributed")
+    X = divulge.datasets.load("digits").train.X
+    oracle = divulge.oracle(regression, access="gradient")
+    options: dict[str, object] = {"queries": 12, "choose": "active", "steps": 6, "ensemble": 2, "unlabelled": X[:50]}
+    here = divulge.extraction.by_training(oracle, STUDENT, X, **options)  # type: ignore[arg-type]
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, worker_dashboard_address=None
+    ) as cluster:
+        there = divulge.extraction.by_training(  # type: ignore[arg-type]
+            oracle, STUDENT, X, workers=cluster.scheduler_address, **options
+        )
+    assert there.queries == here.queries == 12
+    torch.testing.assert_close(there.model(X), here.model(X))
+
+
+def test_a_budget_that_ends_keeps_the_curve_so_far(regression: nn.Module) -> None:
+    X = divulge.datasets.load("digits").train.X
+    oracle = divulge.oracle(regression, access="gradient", budget=100 + 10 + 10 + 5)
+    with pytest.raises(BudgetExhausted) as stopped:
+        learning_curve(oracle, "softmax", X, test=X[:100], queries=[10, 20], kinds=["gradients"], repeats=2)
+    assert [(point.queries, point.seed) for point in stopped.value.partial.points] == [(10, 0), (10, 1)]
+    spent = divulge.oracle(regression, access="gradient", budget=100)
+    with pytest.raises(BudgetExhausted):
+        learning_curve(spent, "softmax", X, test=X[:100], queries=[10], kinds=["gradients"], repeats=1)
 
 
 @pytest.mark.parametrize("wrong", [{"kinds": ["labels"]}, {"repeats": 0}, {"queries": []}, {"queries": [0]}])

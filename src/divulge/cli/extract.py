@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from divulge.cli.common import Json, Out, Quiet, Seed, session, show
+from divulge.cli.common import Json, Out, Quiet, Seed, Workers, session, show
 from divulge.cli.target import Budget, InputShape, Journal, RateLimit, Target, TokenEnv, TrustPickle, opened
 from divulge.errors import DivulgeError, InvalidInput
 
@@ -64,6 +64,7 @@ def command(
     guard: Annotated[
         str, typer.Option(help="What stands before the model, such as round:6, smoothgrad:0.3 or saliency.")
     ] = "",
+    workers: Workers = None,
     seed: Seed = 0,
     out: Out = None,
     json: Json = False,
@@ -80,8 +81,9 @@ def command(
             from divulge.cli.learning import Asked, learn
 
             asked = Asked(
-                student, queries, data, unlabelled, choose, ensemble, steps, guard, access, method, checks or 0, seed
-            )
+                student, queries, data, unlabelled, choose, ensemble, steps, guard, access, method, checks or 0, seed,
+                workers,
+            )  # fmt: skip
             learn(oracle, asked, out=out, json=json, quiet=quiet)
             return
         if guard:

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from divulge.cli.common import show
+from divulge.cli.common import jobs_of, show
 from divulge.errors import DivulgeError, InvalidInput
+from divulge.progress import report
 
 if TYPE_CHECKING:
     from divulge.datasets import Dataset
     from divulge.extraction import Extraction
+    from divulge.extraction.by_training import Options
+    from divulge.extraction.lesson import Lesson
     from divulge.oracles import Oracle
 
 
@@ -31,51 +34,71 @@ class Asked:
     method: str
     checks: int
     seed: int
+    workers: str | None
 
-    def options(self) -> dict[str, Any]:
-        """Those that ``by_training`` takes as they are."""
-        from divulge import datasets
+    def options(self, queries: int) -> Options:
+        from divulge.extraction.by_training import Options
 
-        again = None if self.unlabelled is None else datasets.load(self.unlabelled).train.X
-        return {
-            "match": "values" if self.access == "value" else "both",
-            "method": "paper" if self.method == "training-paper" else "default",
-            "choose": self.choose, "ensemble": self.ensemble, "unlabelled": again, "steps": self.steps,
-            "seed": self.seed,
-        }  # fmt: skip
+        return Options(
+            queries=queries, match="values" if self.access == "value" else "both",
+            method="paper" if self.method == "training-paper" else "default", choose=self.choose,  # type: ignore[arg-type]
+            ensemble=self.ensemble, steps=self.steps, seed=self.seed,
+        )  # fmt: skip
 
 
 def learn(oracle: Oracle, asked: Asked, *, out: Path | None, json: bool, quiet: bool) -> None:
     """One copy for each number of queries, the last of them kept; shows how well each agrees with the target.
 
-    Fewer queries are the first of more, so that with a journal each row is sent once, in this run and in the next.
+    Everything is asked first; then the copies are learned, each on a worker if there are any. Fewer queries are the
+    first of more, so that with a journal each row is sent once, in this run and in the next.
     """
-    import divulge
-    from divulge.oracles import guards
+    from divulge import datasets
+    from divulge.extraction.by_training import rows_of
+    from divulge.extraction.lesson import Learned, learn_all
 
     if asked.student is None:
         raise InvalidInput("--method training needs --student: softmax, one-hidden, two-conv, vgg11 or resnet18.")
     counts = _counts(asked.queries)
-    data = None if asked.data == "gaussian" else divulge.datasets.load(asked.data)
-    inputs: Any = "gaussian" if data is None else data.train.X
-    options = asked.options()
-    front = guards.guard(asked.guard, seed=asked.seed)(oracle) if asked.guard else oracle
+    data = None if asked.data == "gaussian" else datasets.load(asked.data)
+    again = None if asked.unlabelled is None else rows_of(oracle, datasets.load(asked.unlabelled).train.X)
     judge = _Judge(oracle, data, asked.checks)
-    points: list[dict[str, Any]] = []
-    for count in counts:
-        stopped: DivulgeError | None = None
-        try:
-            copy = divulge.extraction.by_training(front, asked.student, inputs, queries=count, **options)
-        except DivulgeError as error:
-            if not isinstance(error.partial, divulge.extraction.Extraction):
-                raise
-            copy, stopped = error.partial, error
+    inputs = "gaussian" if data is None else data.train.X
+    lessons, stopped = _gathered(oracle, asked.student, inputs, counts, asked)
+    points: dict[int, dict[str, Any]] = {}
+
+    def keep(index: int, learned: Learned) -> None:
+        copy = learned[0]
         facts: Any = copy.as_dict()["facts"]
-        points.append({"queries": copy.queries, "seconds": copy.seconds, **judge(copy), **facts})
-        if stopped is not None or count == counts[-1]:
-            _deliver(copy, points, out, json=json, quiet=quiet)
-        if stopped is not None:
-            raise stopped
+        points[index] = {"queries": copy.queries, "seconds": copy.seconds, **judge(copy), **facts}
+        shown = {name: f"{100 * points[index][name]:.1f} %" for name in _Judge.NAMES if name in points[index]}
+        report("copies", len(points), len(lessons), queries=copy.queries, **shown)
+
+    learned = learn_all(lessons, unlabelled=again, workers=jobs_of(asked.workers), on_done=keep)
+    _deliver(learned[-1][0], [points[index] for index in range(len(lessons))], out, json=json, quiet=quiet)
+    wrong = next((error for _, error in learned if error is not None), stopped)
+    if wrong is not None:
+        raise wrong
+
+
+def _gathered(
+    oracle: Oracle, student: str, inputs: Any, counts: list[int], asked: Asked
+) -> tuple[list[Lesson], DivulgeError | None]:
+    """A lesson for each number of queries until something stops it; an error at the very first is raised."""
+    from divulge.extraction.by_training import gather
+    from divulge.oracles import guards
+
+    front = guards.guard(asked.guard, seed=asked.seed)(oracle) if asked.guard else oracle
+    lessons: list[Lesson] = []
+    for count in counts:
+        try:
+            lessons.append(gather(front, student, inputs, asked.options(count), jobs_of(asked.workers)))
+        except DivulgeError as error:
+            if not lessons:
+                raise
+            return lessons, error
+        if lessons[-1].stopped is not None:
+            break
+    return lessons, None
 
 
 def _counts(text: str) -> list[int]:
@@ -91,6 +114,8 @@ def _counts(text: str) -> list[int]:
 class _Judge:
     """How good a copy is on the data set's test part, from which nothing is learned: how many of its labels it gets
     right, and how often it says what the target says of ``checks`` rows, whose labels are asked once."""
+
+    NAMES = ("accuracy", "agreement")
 
     def __init__(self, oracle: Oracle, data: Dataset | None, checks: int) -> None:
         self.threshold = oracle.threshold
@@ -131,7 +156,7 @@ def _picture(points: list[dict[str, Any]], path: Path) -> None:
     """The curve over the numbers of queries, if there are several and the copies were judged."""
     from divulge.extraction.curves import LearningCurve, Point
 
-    judged = [what for what in ("accuracy", "agreement") if what in points[0]]
+    judged = [what for what in _Judge.NAMES if what in points[0]]
     if len(points) > 1 and judged:
         kind = "values" if points[0]["match"] == "values" else "gradients"
         made = [Point(kind, point["queries"], 0, point.get("agreement", 0.0), point.get("accuracy"), point["seconds"])

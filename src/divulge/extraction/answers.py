@@ -62,20 +62,6 @@ class Answers:
             self.centre[rows], part(self.combine), part(self.gradients), self.absolute, part(self.known),
         )  # fmt: skip
 
-    def followed_by(self, other: Answers) -> Answers:
-        def joined(first: Tensor, second: Tensor) -> Tensor:
-            return torch.cat([first, second])
-
-        def maybe(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-            return None if first is None or second is None else joined(first, second)
-
-        return Answers(
-            joined(self.X, other.X), joined(self.raw_values, other.raw_values),
-            maybe(self.raw_gradients, other.raw_gradients), joined(self.logits, other.logits),
-            joined(self.shown, other.shown), joined(self.centre, other.centre), maybe(self.combine, other.combine),
-            maybe(self.gradients, other.gradients), self.absolute and other.absolute, maybe(self.known, other.known),
-        )  # fmt: skip
-
     def to(self, dtype: torch.dtype, device: torch.device | str) -> Answers:
         def cast(tensor: Tensor) -> Tensor:
             return tensor.to(device=device, dtype=dtype)
@@ -90,7 +76,7 @@ class Answers:
 
 
 def ask(oracle: Oracle, X: Tensor, *, gradients: bool) -> tuple[Tensor, Tensor | None, DivulgeError | None]:
-    """Values [n, k] and gradients [n, k, d] in float64 for as many rows as could be had, and what stopped the rest.
+    """Values [n, k] and gradients [n, k, d] for as many rows as could be had, as they came, and what stopped the rest.
 
     If nothing could be had, the error is raised.
     """
@@ -103,7 +89,7 @@ def ask(oracle: Oracle, X: Tensor, *, gradients: bool) -> tuple[Tensor, Tensor |
         try:
             if gradients:
                 value, jacobian = oracle.gradient(batch)
-                maps.append(jacobian.to("cpu", torch.float64))
+                maps.append(jacobian.cpu())
             else:
                 value = oracle.value(batch)
         except (BudgetExhausted, TargetError) as error:
@@ -111,7 +97,7 @@ def ask(oracle: Oracle, X: Tensor, *, gradients: bool) -> tuple[Tensor, Tensor |
                 raise
             stopped = error
             break
-        values.append(value.to("cpu", torch.float64))
+        values.append(value.cpu())
         report("asking", sum(map(len, values)), len(X))
     if stopped is None and affordable < len(X):
         stopped = BudgetExhausted(
@@ -155,7 +141,8 @@ def understand(
     Integrated gradients from a baseline of zero, the usual one, are divided by the input: the mean gradient on the way,
     wherever the input is not zero.
     """
-    X = X.to("cpu", torch.float64)
+    X, values = X.to("cpu", torch.float64), values.to(torch.float64)
+    gradients = None if gradients is None else gradients.to(torch.float64)
     k = values.shape[1]
     shown = torch.ones_like(values, dtype=torch.bool)
     slope = torch.ones_like(values)  # d logit / d answer

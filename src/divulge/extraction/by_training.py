@@ -6,6 +6,8 @@ gates that the gradient loss can move (gates.py), random combinations of the out
 if asked for, several students together, self-training on unlabelled inputs and chosen queries. Choices are made on a
 held-out part of the queries, never on true labels. A student of one linear layer is solved in closed form, and one with
 one hidden ReLU layer is solved where the queries determine it (hidden_student.py).
+
+The queries are asked here; what is learned from the answers (lesson.py) needs no oracle and may be done on workers.
 """
 
 from __future__ import annotations
@@ -13,26 +15,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
-from divulge.errors import AccessDenied, AttackFailed, DivulgeError, InvalidInput
-from divulge.extraction import choosing, hidden_student
-from divulge.extraction.answers import Answers, Classes, Outputs, are_integrated, ask, told_outputs, understand
-from divulge.extraction.fitting import Fitter, Match, Method, Settings, together
-from divulge.extraction.linear_student import Solved, is_linear, solve
+from divulge.errors import AccessDenied, DivulgeError, InvalidInput
+from divulge.extraction import choosing
+from divulge.extraction.answers import Classes, Outputs, are_integrated, ask, told_outputs
+from divulge.extraction.fitting import Fitter, Match, Method, Settings
+from divulge.extraction.lesson import Lesson
+from divulge.extraction.linear_student import is_linear
 from divulge.extraction.result import Extraction
-from divulge.extraction.softmax import Sigmoid
-from divulge.extraction.students import Student, compare, logits_of
-from divulge.extraction.verification import spread
+from divulge.extraction.students import Outline, Student, logits_of
 from divulge.oracles.base import Oracle, Spent, as_rows, check_finite_rows
-from divulge.oracles.torch_model import Probabilities, input_shape_of
+from divulge.workers import Workers
 
-ENOUGH_TO_HOLD_OUT = 50
-"""Queries from which on a tenth of them is held out by default; with fewer, every one is needed."""
 ACTIVE_ROUNDS = 3
 
 
@@ -59,6 +58,7 @@ def by_training(
     input_shape: Sequence[int] | None = None,
     device: str = "cpu",
     seed: int = 0,
+    workers: Workers = None,
 ) -> Extraction:
     """Fit a student to what the oracle answers on ``inputs``.
 
@@ -73,50 +73,110 @@ def by_training(
     students are fitted and their logits averaged. ``unlabelled`` rows are labelled by them and learned from again.
     ``combinations`` of the outputs' gradients are matched at each step: by default all, one for a student with
     convolutions. ``sharpness`` is that of the gates. ``hold_out`` is the share of the queries kept for choices.
+    ``workers`` are where the students of an ensemble are fitted (divulge.workers).
 
     If the budget ends or the target fails in the middle, the error carries in ``partial`` the copy learned so far.
     """
-    began, before = time.perf_counter(), oracle.ledger.snapshot()
-    _check_options(oracle, match=match, method=method, target_output=target_output, classes=classes, choose=choose)
-    _check_numbers(ensemble=ensemble, steps=steps, batch_size=batch_size, queries=queries, combinations=combinations)
-    if hold_out is not None and not 0 <= hold_out < 1:
-        raise InvalidInput(f"hold_out is the share of the queries kept for choices, from 0 to below 1; got {hold_out}.")
-    pool, count = _pool(oracle, inputs, queries, seed)
-    settings = Settings(
-        match=match, method=method, outputs=target_output or "logits", classes=classes,
-        weight=0.1 if weight is None else weight,
-        steps=steps or _default_steps(count, match), batch_size=batch_size or _default_batch(count, match),
-        learning_rate=learning_rate or 0.0, combinations=combinations, sharpness=sharpness or 0.0, seed=seed,
-        device=device,
+    options = Options(
+        queries, choose, match, weight, method, target_output, classes, ensemble, steps, batch_size, learning_rate,
+        combinations, sharpness, hold_out, input_shape, device, seed,
     )  # fmt: skip
-    fitter = _for_student(Fitter(oracle, student, input_shape, settings))
-    linear = is_linear(fitter.new(0))
-    if count < oracle.output_dim and not (linear and match != "values"):
+    again = None if unlabelled is None else rows_of(oracle, unlabelled)
+    copy, stopped = gather(oracle, student, inputs, options, workers).learn(again, workers)
+    if stopped is not None:
+        stopped.partial = copy
+        raise stopped
+    return copy
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a copy is made; ``by_training`` says what each means."""
+
+    queries: int | None = None
+    choose: choosing.Choice = "random"
+    match: Match = "both"
+    weight: float | None = None
+    method: Method = "default"
+    target_output: Outputs | None = None
+    classes: Classes = "all"
+    ensemble: int = 1
+    steps: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    combinations: int | None = None
+    sharpness: float | None = None
+    hold_out: float | None = None
+    input_shape: Sequence[int] | None = None
+    device: str = "cpu"
+    seed: int = 0
+
+    def check(self, oracle: Oracle) -> None:
+        chosen = {"match": (self.match, Match), "method": (self.method, Method), "classes": (self.classes, Classes),
+                  "choose": (self.choose, choosing.Choice),
+                  "target_output": (self.target_output or "logits", Outputs)}  # fmt: skip
+        for name, (value, kind) in chosen.items():
+            if value not in get_args(kind):
+                raise InvalidInput(f"{name} is one of {', '.join(get_args(kind))}; got {value!r}.")
+        for name in ("ensemble", "steps", "batch_size", "queries", "combinations"):
+            number = getattr(self, name)
+            if number is not None and (number != int(number) or number < 1):
+                raise InvalidInput(f"{name} is a whole number of at least 1; got {number!r}.")
+        if self.hold_out is not None and not 0 <= self.hold_out < 1:
+            raise InvalidInput(
+                f"hold_out is the share of the queries kept for choices, from 0 to below 1; got {self.hold_out}."
+            )
+        needed = "value" if self.match == "values" else "gradient"
+        if not oracle.allows(needed):  # type: ignore[arg-type]
+            hint = 'match="values" needs values' if oracle.allows("value") else "labels alone are not matched"
+            raise AccessDenied(
+                f"match={self.match!r} needs {needed} access and this oracle grants {oracle.access} access only; "
+                f"{hint}."
+            )
+
+    def settings(self, count: int) -> Settings:
+        """How students are fitted to that many queries, as far as it does not depend on the student."""
+        return Settings(
+            match=self.match, method=self.method, outputs=self.target_output or "logits", classes=self.classes,
+            weight=0.1 if self.weight is None else self.weight,
+            steps=self.steps or _default_steps(count, self.match),
+            batch_size=self.batch_size or _default_batch(count, self.match),
+            learning_rate=self.learning_rate or 0.0, combinations=self.combinations, sharpness=self.sharpness or 0.0,
+            seed=self.seed, device=self.device,
+        )  # fmt: skip
+
+
+def gather(oracle: Oracle, student: Student, inputs: Any, options: Options, workers: Workers = None) -> Lesson:
+    """Choose the queries and ask them: all that a copy is learned from. Bad input is refused before anything is asked.
+
+    Where queries are chosen by students of their own, ``workers`` fit these.
+    """
+    began, before = time.perf_counter(), oracle.ledger.snapshot()
+    options.check(oracle)
+    pool, count = _pool(oracle, inputs, options.queries, options.seed)
+    fitter = _for_student(Fitter(Outline.of(oracle), student, options.input_shape, options.settings(count)))
+    if count < oracle.output_dim and not (is_linear(fitter.new(0)) and options.match != "values"):
         raise InvalidInput(
             f"{count} queries are fewer than the target's {oracle.output_dim} outputs, too few to learn them; ask at "
             f'least {oracle.output_dim}. One gradient is enough only for a single linear layer, student="softmax".'
         )
-    extra_rows = None if unlabelled is None else _rows(oracle, unlabelled)
-    answers, stopped, fitter = _gather(fitter, pool, count, choose, target_output)
-    if weight is None and (answers.absolute or isinstance(inputs, str) or method == "paper" or classes == "predicted"):
-        fitter = replace(fitter, settings=replace(fitter.settings, weight=1.0))  # where gradients tell less
-    made = _Making(fitter, before, began, _notes(answers))
-    if answers.gradients is not None and not bool(answers.gradients.any()):
-        raise _all_zero(made, answers)
-    solved = None
-    if linear and match != "values" and classes == "all" and method == "default":
-        solved = solve(fitter.new(0), answers, oracle.eps)
-    if solved is not None:
-        return _finish(made.solved(solved, answers), stopped)
-    kept, held = _split(answers, hold_out, settings)
-    if match != "values" and classes == "all" and method == "default" and hidden_student.fits(fitter.new(0)):
-        network = hidden_student.solve(fitter.new(0), kept, settings.generator(4))
-        if network is not None:
-            return _finish(made.rebuilt(network.to(settings.device, oracle.dtype), kept, held), stopped)
-    students = fitter.several(kept, held, ensemble)
-    if extra_rows is not None:
-        students = fitter.self_trained(students, kept, held, extra_rows)
-    return _finish(made.fitted(together(students), kept, held), stopped)
+    first, pool = _first(pool, count, oracle.output_dim, options)
+    X, values, maps, stopped = _asked(oracle, first, gradients=options.match != "values")
+    outputs = options.target_output or told_outputs(values, oracle.threshold)
+    integrated = options.method == "default" and are_integrated(values, maps, outputs)
+    fitter = replace(fitter, settings=replace(fitter.settings, outputs=outputs))
+    lesson = Lesson(fitter, X, values, maps, integrated, options.hold_out, options.ensemble, Spent(), 0.0, stopped)
+    if options.choose == "active":
+        lesson = _actively(lesson, oracle, pool, count, workers)
+    if options.weight is None and _tells_less(lesson, options, inputs):
+        fitter = replace(fitter, settings=replace(fitter.settings, weight=1.0))
+    spent = oracle.ledger.snapshot() - before
+    return replace(lesson, fitter=fitter, asked=spent, seconds=time.perf_counter() - began)
+
+
+def rows_of(oracle: Oracle, X: Any) -> Tensor:
+    """Rows for this oracle, or what is wrong with them."""
+    return check_finite_rows(as_rows(X, oracle.input_dim, torch.float64, torch.device("cpu")))
 
 
 # -- queries ----------------------------------------------------------------------------------------------------------
@@ -131,196 +191,50 @@ def _pool(oracle: Oracle, inputs: Any, queries: int | None, seed: int) -> tuple[
             raise InvalidInput("Say how many Gaussian inputs to ask, with queries=.")
         generator = torch.Generator().manual_seed(1_000_003 * seed + 1)
         return choosing.gaussian(queries, oracle.input_dim, generator), queries
-    pool = _rows(oracle, inputs)
+    pool = rows_of(oracle, inputs)
     if queries is not None:
         choosing.check_pool(pool, queries)
     return pool, len(pool) if queries is None else queries
 
 
-def _rows(oracle: Oracle, X: Any) -> Tensor:
-    return check_finite_rows(as_rows(X, oracle.input_dim, torch.float64, torch.device("cpu")))
+def _first(pool: Tensor, count: int, outputs: int, options: Options) -> tuple[Tensor, Tensor]:
+    """What to ask first, which is all unless queries are chosen actively, and the rest of the pool."""
+    if options.choose == "k-means":
+        return choosing.k_means(pool, count, seed=options.seed), pool
+    generator = options.settings(count).generator(2)
+    order = torch.randperm(len(pool), generator=generator) if count < len(pool) else torch.arange(len(pool))
+    start = count if options.choose == "random" else max(outputs, count // 2)
+    return pool[order[:start]], pool[order[start:]]
 
 
-def _gather(
-    fitter: Fitter, pool: Tensor, count: int, choose: choosing.Choice, outputs: Outputs | None
-) -> tuple[Answers, DivulgeError | None, Fitter]:
-    """Choose the queries and ask them; what stopped it, if anything did; and the fitter, told what the target shows."""
-    settings, oracle = fitter.settings, fitter.oracle
-    gradients = settings.match != "values"
-    generator = settings.generator(2)
-    if choose == "k-means":
-        X = choosing.k_means(pool, count, seed=settings.seed)
-    else:
-        order = torch.randperm(len(pool), generator=generator) if count < len(pool) else torch.arange(len(pool))
-        start = count if choose == "random" else max(oracle.output_dim, count // 2)
-        X, pool = pool[order[:start]], pool[order[start:]]
+def _asked(oracle: Oracle, X: Tensor, *, gradients: bool) -> tuple[Tensor, Tensor, Tensor | None, DivulgeError | None]:
+    """The rows that were answered, as the target saw them, and what it answered; and what stopped the rest."""
     values, maps, stopped = ask(oracle, X, gradients=gradients)
-    X = X[: len(values)]
-    told = outputs or told_outputs(values, oracle.threshold)
-    fitter = replace(fitter, settings=replace(settings, outputs=told))
-    integrated = settings.method == "default" and are_integrated(values, maps, told)
-    form: dict[str, Any] = {"outputs": told, "classes": settings.classes, "integrated": integrated}
-    answers = understand(X, values, maps, **form)
-    rounds = ACTIVE_ROUNDS if choose == "active" else 0
-    for turn in range(rounds):
-        more = math.ceil((count - len(answers)) / (rounds - turn))
-        if stopped is not None or more < 1:
+    return X[: len(values)].to(oracle.dtype), values, maps, stopped
+
+
+def _actively(lesson: Lesson, oracle: Oracle, pool: Tensor, count: int, workers: Workers) -> Lesson:
+    """More queries in rounds, each where two students fitted to those so far disagree."""
+    settings = lesson.fitter.settings
+    for turn in range(ACTIVE_ROUNDS):
+        more = math.ceil((count - len(lesson.X)) / (ACTIVE_ROUNDS - turn))
+        if lesson.stopped is not None or more < 1:
             break
-        two = [
-            logits_of(
-                fitter.fitted(answers, number=number, steps=max(1, settings.steps // 3), stage="choosing queries")
-            )
-            for number in (1, 2)
-        ]
-        chosen = choosing.where_they_disagree(pool.to(settings.device, torch.float32), more, *two)
+        two = lesson.fitter.several(
+            lesson.answers(), None, (1, 2), steps=max(1, settings.steps // 3), stage="choosing queries", workers=workers
+        )
+        chosen = choosing.where_they_disagree(pool.to(settings.device, torch.float32), more, *map(logits_of, two))
         rest = torch.ones(len(pool), dtype=torch.bool)
         rest[chosen] = False
         try:
-            values, maps, stopped = ask(oracle, pool[chosen], gradients=gradients)
+            X, values, maps, stopped = _asked(oracle, pool[chosen], gradients=lesson.gradients is not None)
         except DivulgeError as error:
-            stopped = error
-            break
-        extra = understand(pool[chosen][: len(values)], values, maps, **form)
-        answers, pool = answers.followed_by(extra), pool[rest]
-    return answers, stopped, fitter
+            return replace(lesson, stopped=error)
+        lesson, pool = lesson.followed_by(X, values, maps, stopped), pool[rest]
+    return lesson
 
 
-def _split(answers: Answers, hold_out: float | None, settings: Settings) -> tuple[Answers, Answers | None]:
-    """The answers to learn from, and those held out for choices, if any."""
-    share = hold_out if hold_out is not None else (0.1 if len(answers) >= ENOUGH_TO_HOLD_OUT else 0.0)
-    aside = math.ceil(share * len(answers))
-    if not aside or aside >= len(answers):
-        return answers, None
-    order = torch.randperm(len(answers), generator=settings.generator(3))
-    return answers[order[aside:]], answers[order[:aside]]
-
-
-# -- what comes out ---------------------------------------------------------------------------------------------------
-
-
-class _Making:
-    """Turns a fitted student into a result."""
-
-    def __init__(self, fitter: Fitter, before: Spent, began: float, notes: list[str]) -> None:
-        self.fitter, self.before, self.began, self.notes = fitter, before, began, notes
-
-    def fitted(self, student: nn.Module, kept: Answers, held: Answers | None) -> Extraction:
-        return self._judged(student, kept, held, "A fitted student agrees with the target; it is not equal to it.")
-
-    def rebuilt(self, network: nn.Module, kept: Answers, held: Answers | None) -> Extraction:
-        """A network of one hidden layer that was solved: exact if queries that did not make it say so."""
-        self.notes.append("The student has one hidden layer, and the queries determine it: it was solved, not fitted.")
-        if held is None:
-            return self._judged(network, kept, held, "Every query went into solving it, and none is left to verify it.")
-        result = self._judged(network, kept, held, "")
-        if result.worst_error <= max(1e-9, 1e3 * self.fitter.oracle.eps) * result.scale:
-            return result
-        reason = (
-            f"Held-out queries differ by up to {result.worst_error / result.scale:.1e} of the outputs' standard "
-            "deviation: neurons that no query switched on are missing, or explanations were averaged."
-        )
-        return replace(result, exact=False, reason=reason)
-
-    def _judged(self, student: nn.Module, kept: Answers, held: Answers | None, reason: str) -> Extraction:
-        settings = self.fitter.settings
-        dtype = next(student.parameters()).dtype
-        seen = (kept if held is None else held).to(dtype, settings.device)
-        error, agreement = compare(student, seen)
-        with torch.no_grad():
-            z = logits_of(student)(seen.X)
-            worst = float(((seen.centre @ z[:, :, None])[:, :, 0] - seen.logits).abs().max())
-        facts: dict[str, object] = {
-            "agreement_on_held_out_queries": None if held is None else agreement,
-            "agreement_on_queries": compare(student, kept.to(dtype, settings.device))[1],
-            "held_out_queries": 0 if held is None else len(held),
-            "mean_squared_error": error,
-        }
-        if held is None:
-            return self._result(student, facts, math.inf, 0, spread(kept.logits), reason)
-        return self._result(student, facts, worst, len(held), spread(kept.logits), reason)
-
-    def solved(self, solved: Solved, answers: Answers) -> Extraction:
-        reason = "" if solved.points else "One query makes the layer and leaves none to verify it; ask one more."
-        self.notes.append("The student is one linear layer, solved in closed form from the first query.")
-        facts: dict[str, object] = {"closed_form": True, "agreement_on_queries": compare(solved.model, answers)[1]}
-        return self._result(solved.model, facts, solved.worst, solved.points, spread(answers.logits), reason)
-
-    def _result(
-        self, student: nn.Module, facts: dict[str, object], worst: float, points: int, scale: float, reason: str
-    ) -> Extraction:
-        settings, oracle = self.fitter.settings, self.fitter.oracle
-        described = {
-            "student": _name(self.fitter.student), "match": settings.match, "target_output": settings.outputs,
-            "classes": settings.classes, "weight": settings.weight, "steps": settings.steps,
-        }  # fmt: skip
-        return Extraction(
-            model=_as_shown(student, settings.outputs), width=0, exact=not reason, worst_error=worst, scale=scale,
-            ledger=oracle.ledger.snapshot() - self.before, seed=settings.seed,
-            seconds=time.perf_counter() - self.began, method=f"training ({settings.method})", reason=reason,
-            verified_points=points, notes=tuple(self.notes), facts={**described, **facts},
-        )  # fmt: skip
-
-
-def _finish(result: Extraction, stopped: DivulgeError | None) -> Extraction:
-    if stopped is not None:
-        stopped.partial = result
-        raise stopped
-    return result
-
-
-def _all_zero(made: _Making, answers: Answers) -> AttackFailed:
-    made.fitter = replace(made.fitter, settings=replace(made.fitter.settings, match="values"))
-    return AttackFailed(
-        f"Every gradient of {len(answers)} queries is zero: the endpoint is saturated or masks its explanations. "
-        'Ask it with match="values"; a copy learned from the values that came along is kept.',
-        partial=made.fitted(made.fitter.fitted(answers), answers, None),
-    )
-
-
-def _as_shown(student: nn.Module, outputs: Outputs) -> nn.Module:
-    """The student followed by what turns its logits into what the target shows."""
-    if outputs == "logits":
-        return student.eval()
-    shape = input_shape_of(student)
-    with torch.no_grad():
-        parameter = next(student.parameters())
-        single = student(torch.zeros(1, *shape, dtype=parameter.dtype, device=parameter.device)).numel() == 1
-    last: nn.Module = Probabilities(log=outputs == "log-probabilities")
-    if single:
-        last = Sigmoid() if outputs == "probabilities" else nn.LogSigmoid()
-    shown = nn.Sequential(student, last)
-    shown.input_shape = shape  # type: ignore[assignment]
-    return shown.eval()
-
-
-def _notes(answers: Answers) -> list[str]:
-    notes = []
-    if answers.absolute:
-        notes.append("No gradient has a negative entry: taken for absolute values, whose signs the student must find.")
-    if answers.known is not None:
-        share = 100 * float(answers.known.mean())
-        notes.append(
-            "Every explanation adds up to its value: taken for integrated gradients from zero, which divided by the "
-            f"input tell {share:.0f} % of the gradients."
-        )
-    if answers.raw_gradients is not None:
-        dead = int((answers.raw_gradients == 0).flatten(1).all(dim=1).sum())
-        if 0 < dead < len(answers):
-            notes.append(f"{dead} of {len(answers)} queries came back with a gradient of zero.")
-    hidden = float(1 - answers.shown.mean())
-    if hidden:
-        notes.append(f"{100 * hidden:.2g} % of the probabilities are exactly 0, which hides their logits.")
-    return notes
-
-
-def _name(student: Student) -> str:
-    if isinstance(student, nn.Module):
-        spec = getattr(student, "spec", None) or {}
-        return str(spec.get("architecture", type(student).__name__))
-    return student if isinstance(student, str) else str(student.get("architecture"))
-
-
-# -- choices and checks -----------------------------------------------------------------------------------------------
+# -- choices ----------------------------------------------------------------------------------------------------------
 
 
 def _for_student(fitter: Fitter) -> Fitter:
@@ -340,6 +254,12 @@ def _for_student(fitter: Fitter) -> Fitter:
     )
 
 
+def _tells_less(lesson: Lesson, options: Options, inputs: Any) -> bool:
+    """Where gradients tell less than usual, and the values are to weigh more."""
+    known = isinstance(inputs, str) or options.method == "paper" or options.classes == "predicted"
+    return known or lesson.answers().absolute
+
+
 def _default_batch(count: int, match: Match) -> int:
     return count if count <= 30 else 25 if match != "values" else min(128, max(25, count // 8))
 
@@ -348,25 +268,3 @@ def _default_steps(count: int, match: Match) -> int:
     """Enough for a small set to be fitted, and at least 20 passes over a large one of values, 5 over gradients."""
     passes = 20 if match == "values" else 5
     return max(1200, passes * count // _default_batch(count, match))
-
-
-def _check_options(
-    oracle: Oracle, *, match: str, method: str, target_output: str | None, classes: str, choose: str
-) -> None:
-    chosen = {"match": (match, Match), "method": (method, Method), "classes": (classes, Classes),
-              "choose": (choose, choosing.Choice), "target_output": (target_output or "logits", Outputs)}  # fmt: skip
-    for name, (value, kind) in chosen.items():
-        if value not in get_args(kind):
-            raise InvalidInput(f"{name} is one of {', '.join(get_args(kind))}; got {value!r}.")
-    needed = "value" if match == "values" else "gradient"
-    if not oracle.allows(needed):  # type: ignore[arg-type]
-        hint = 'match="values" needs values' if oracle.allows("value") else "labels alone are not matched"
-        raise AccessDenied(
-            f"match={match!r} needs {needed} access and this oracle grants {oracle.access} access only; {hint}."
-        )
-
-
-def _check_numbers(**numbers: int | None) -> None:
-    for name, value in numbers.items():
-        if value is not None and (value != int(value) or value < 1):
-            raise InvalidInput(f"{name} is a whole number of at least 1; got {value!r}.")

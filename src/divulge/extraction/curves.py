@@ -16,11 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from divulge.errors import InvalidInput
-from divulge.extraction.by_training import by_training
+from divulge.errors import DivulgeError, InvalidInput
+from divulge.extraction.by_training import Options, gather, rows_of
+from divulge.extraction.lesson import Learned, Lesson, learn_all
 from divulge.extraction.students import Student, logits_of
 from divulge.oracles.base import Oracle, as_rows, decide
 from divulge.progress import report
+from divulge.workers import Workers
 
 KINDS: dict[str, dict[str, Any]] = {
     "gradients": {"match": "both"},
@@ -122,12 +124,16 @@ def learning_curve(
     kinds: Sequence[str] = ("gradients", "values"),
     repeats: int = 5,
     seed: int = 0,
+    unlabelled: Any = None,
+    workers: Workers = None,
     **options: Any,
 ) -> LearningCurve:
-    """Copies by ``by_training`` for every kind, number of queries and repeat, judged on ``test`` rows.
+    """Copies as by ``by_training`` for every kind, number of queries and repeat, judged on ``test`` rows.
 
     ``test`` is rows, or rows and true labels; the target's own labels on them are asked once, as label queries. True
-    labels only judge; nothing is learned from them. ``options`` are those of ``by_training``.
+    labels only judge; nothing is learned from them. ``options`` are those of ``by_training``. Everything is asked
+    first; then the copies are learned, each on one of the ``workers``. If the budget ends or the target fails, the
+    error carries in ``partial`` the curve of what was answered until then.
     """
     for kind in kinds:
         if kind not in KINDS:
@@ -136,16 +142,50 @@ def learning_curve(
         raise InvalidInput("A curve takes at least one repeat and numbers of queries of at least 1.")
     X, y = test if isinstance(test, tuple) else (test, None)
     rows = as_rows(X, oracle.input_dim, torch.float32, torch.device("cpu"))
+    again = None if unlabelled is None else rows_of(oracle, unlabelled)
     said = oracle.label(rows).cpu()
-    jobs = [(kind, q, number) for kind in kinds for q in sorted(set(queries)) for number in range(repeats)]
-    points: list[Point] = []
-    for kind, q, number in jobs:
-        copy = by_training(oracle, student, inputs, queries=q, seed=seed + number, **{**KINDS[kind], **options})
-        model = copy.model.to("cpu", torch.float32)
+    jobs = [(kind, q, seed + number) for kind in kinds for q in sorted(set(queries)) for number in range(repeats)]
+    lessons, stopped = _gathered(oracle, student, inputs, jobs, options, workers)
+    points: dict[int, Point] = {}
+
+    def judge(index: int, learned: Learned) -> None:
+        kind, q, number = jobs[index]
+        model = learned[0].model.to("cpu", torch.float32)
         with torch.no_grad():
             got = torch.cat([decide(logits_of(model)(part), oracle.threshold) for part in torch.split(rows, 500)])
         agreement = float((got == said).double().mean())
         accuracy = None if y is None else float((got == y).double().mean())
-        points.append(Point(kind, q, seed + number, agreement, accuracy, copy.seconds))
+        points[index] = Point(kind, q, number, agreement, accuracy, learned[0].seconds)
         report("learning curve", len(points), len(jobs), queries=q, agreement=f"{100 * agreement:.1f} %")
-    return LearningCurve(tuple(points), len(rows))
+
+    learned = learn_all(lessons, unlabelled=again, workers=workers, on_done=judge)
+    whole = LearningCurve(tuple(points[index] for index in range(len(lessons))), len(rows))
+    wrong = next((error for _, error in learned if error is not None), stopped)
+    if wrong is not None:
+        wrong.partial = whole
+        raise wrong
+    return whole
+
+
+def _gathered(
+    oracle: Oracle,
+    student: Student,
+    inputs: Any,
+    jobs: Sequence[tuple[str, int, int]],
+    options: dict[str, Any],
+    workers: Workers,
+) -> tuple[list[Lesson], DivulgeError | None]:
+    """One lesson for each job, and what stopped them before the last; an error at the very first is raised."""
+    lessons: list[Lesson] = []
+    for kind, q, seed in jobs:
+        wanted = Options(**{"queries": q, "seed": seed, **KINDS[kind], **options})
+        try:
+            lesson = gather(oracle, student, inputs, wanted, workers)
+        except DivulgeError as error:
+            if not lessons:
+                raise
+            return lessons, error
+        if lesson.stopped is not None:  # fewer queries than the point would say
+            return lessons, lesson.stopped
+        lessons.append(lesson)
+    return lessons, None

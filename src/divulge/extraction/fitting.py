@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from divulge.extraction.answers import Answers, Classes, Outputs
 from divulge.extraction.matching_loss import MatchingLoss, Printed, normalised
 from divulge.extraction.students import (
+    Outline,
     Student,
     distillation,
     fit,
@@ -21,8 +23,8 @@ from divulge.extraction.students import (
     soft_labels,
 )
 from divulge.models.ensemble import Ensemble
-from divulge.oracles.base import Oracle
 from divulge.oracles.torch_model import input_shape_of
+from divulge.workers import Workers, run
 
 Match = Literal["values", "gradients", "both"]
 Method = Literal["default", "paper"]
@@ -68,10 +70,20 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Fitter:
-    """Makes students for one oracle and fits them by one set of settings."""
+class Taught:
+    """Unlabelled rows, what the students said of them together, and the round of self-training it was said in."""
 
-    oracle: Oracle
+    X: Tensor
+    wanted: Tensor
+    scale: float
+    turn: int
+
+
+@dataclass(frozen=True)
+class Fitter:
+    """Makes students for one target and fits them by one set of settings."""
+
+    target: Outline
     student: Student
     input_shape: Sequence[int] | None
     settings: Settings
@@ -79,7 +91,7 @@ class Fitter:
     def new(self, number: int) -> nn.Module:
         """Student ``number``, not yet fitted; the first starts from the weights of a module that was handed in."""
         seed = (FAR_FROM_TARGETS + 1_000_003 * self.settings.seed + number) % 2**63
-        made = make_student(self.student, self.oracle, seed=seed, fresh=number > 0, input_shape=self.input_shape)
+        made = make_student(self.student, self.target, seed=seed, fresh=number > 0, input_shape=self.input_shape)
         return made.to(self.settings.device)
 
     def fitted(
@@ -89,7 +101,7 @@ class Fitter:
         *,
         number: int = 0,
         steps: int | None = None,
-        extra: Callable[[Callable[[Tensor], Tensor]], Tensor] | None = None,
+        taught: Taught | None = None,
         stage: str = "learning a copy",
     ) -> nn.Module:
         """A new student fitted to the answers."""
@@ -98,6 +110,12 @@ class Fitter:
         dtype = next(student.parameters()).dtype
         rows = answers.to(dtype, settings.device)
         held = None if held_out is None else held_out.to(dtype, settings.device)
+        extra = None
+        if taught is not None:
+            extra = distillation(
+                taught.X, taught.wanted, weight=DISTIL_WEIGHT, batch_size=UNLABELLED_ROWS, scale=taught.scale,
+                generator=settings.generator(100 + 10 * taught.turn + number),
+            )  # fmt: skip
         fit(
             student, rows, settings.loss(answers), steps=steps or settings.steps, batch_size=settings.batch_size,
             learning_rate=settings.learning_rate, generator=settings.generator(10 + number), held_out=held,
@@ -107,38 +125,54 @@ class Fitter:
             set_level(student, rows)
         return student
 
-    def several(self, answers: Answers, held_out: Answers | None, count: int) -> list[nn.Module]:
-        return [
-            self.fitted(answers, held_out, number=number, stage=_stage("learning a copy", number, count))
-            for number in range(count)
-        ]
+    def several(
+        self,
+        answers: Answers,
+        held_out: Answers | None,
+        numbers: Sequence[int],
+        *,
+        steps: int | None = None,
+        taught: Taught | None = None,
+        stage: str = "learning a copy",
+        workers: Workers = None,
+    ) -> list[nn.Module]:
+        """Students of these numbers, each on a worker of its own if there are any."""
+        made = partial(_numbered, self, answers, held_out, steps, taught, stage)
+        return run(made, numbers, workers=workers if len(numbers) > 1 else None, stage="students")
 
     def self_trained(
-        self, students: Sequence[nn.Module], answers: Answers, held_out: Answers | None, unlabelled: Tensor
+        self,
+        students: Sequence[nn.Module],
+        answers: Answers,
+        held_out: Answers | None,
+        unlabelled: Tensor,
+        workers: Workers = None,
     ) -> list[nn.Module]:
         """The students learn anew, from the answers and from what they said together about unlabelled rows."""
         scale = float(answers.logits.var(unbiased=False)) or 1.0
-        count = len(students)
         dtype = next(students[0].parameters()).dtype
         rows = unlabelled.to(self.settings.device, dtype)
         for turn, confident in enumerate(CONFIDENT):
             X, wanted = soft_labels(logits_of(together(students)), rows, confident=confident)
-            stage = f"learning from itself, round {turn + 1}"
-            students = [
-                self.fitted(
-                    answers, held_out, number=number, stage=_stage(stage, number, count),
-                    extra=distillation(X, wanted, weight=DISTIL_WEIGHT, batch_size=UNLABELLED_ROWS, scale=scale,
-                                       generator=self.settings.generator(100 + 10 * turn + number)),
-                )
-                for number in range(count)
-            ]  # fmt: skip
+            students = self.several(
+                answers, held_out, range(len(students)), taught=Taught(X, wanted, scale, turn),
+                stage=f"learning from itself, round {turn + 1}", workers=workers,
+            )  # fmt: skip
         return list(students)
+
+
+def _numbered(
+    fitter: Fitter,
+    answers: Answers,
+    held_out: Answers | None,
+    steps: int | None,
+    taught: Taught | None,
+    stage: str,
+    number: int,
+) -> nn.Module:
+    return fitter.fitted(answers, held_out, number=number, steps=steps, taught=taught, stage=stage)
 
 
 def together(students: Sequence[nn.Module]) -> nn.Module:
     """The one student, or all of them as an ensemble."""
     return students[0] if len(students) == 1 else Ensemble(students, input_shape_of(students[0]))
-
-
-def _stage(name: str, number: int, count: int) -> str:
-    return name if count == 1 else f"{name} ({number + 1} of {count})"

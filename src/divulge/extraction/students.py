@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,12 +27,27 @@ LOOKS = 20
 """How often during a fit the held-out queries are looked at."""
 
 
-def make_student(
-    student: Student, oracle: Oracle, *, seed: int, fresh: bool, input_shape: Sequence[int] | None = None
-) -> nn.Module:
-    """A student in float32 that takes the oracle's rows and has its outputs, or WrongShape.
+@dataclass(frozen=True)
+class Outline:
+    """All that a student must know of a target, so that it can be made where the target is not: on a worker."""
 
-    By name or description it is built for the oracle with weights drawn from ``seed``; a module is copied, and its
+    input_shape: tuple[int, ...]
+    input_dim: int
+    output_dim: int
+    dtype: torch.dtype
+    eps: float
+
+    @staticmethod
+    def of(oracle: Oracle) -> Outline:
+        return Outline(oracle.input_shape, oracle.input_dim, oracle.output_dim, oracle.dtype, oracle.eps)
+
+
+def make_student(
+    student: Student, target: Outline, *, seed: int, fresh: bool, input_shape: Sequence[int] | None = None
+) -> nn.Module:
+    """A student in float32 that takes the target's rows and has its outputs, or WrongShape.
+
+    By name or description it is built for the target with weights drawn from ``seed``; a module is copied, and its
     weights are a starting point unless ``fresh``.
     """
     if isinstance(student, nn.Module):
@@ -39,15 +55,15 @@ def make_student(
         if fresh:
             redraw(made, seed)
     else:
-        shape = tuple(input_shape or picture_shape(oracle))
+        shape = tuple(input_shape or picture_shape(target))
         given = {} if isinstance(student, str) else dict(student)
         name = student if isinstance(student, str) else given.pop("architecture", None)
         name = PAPERS_NAMES.get(name, name) if isinstance(name, str) else name
         if name in models.names():
-            given = {"shape": shape, "outputs": oracle.output_dim, **given}
+            given = {"shape": shape, "outputs": target.output_dim, **given}
         made = models.build({"architecture": name, **given}, seed=seed)
     made = made.to(torch.float32).eval().requires_grad_()
-    _check_fit(made, oracle)
+    _check_fit(made, target)
     return made
 
 
@@ -60,15 +76,15 @@ def redraw(module: nn.Module, seed: int) -> None:
                 reset()
 
 
-def picture_shape(oracle: Oracle) -> tuple[int, ...]:
+def picture_shape(target: Outline) -> tuple[int, ...]:
     """The shape of one input; a flat one that could be a square picture, grey or in colour, is taken for it."""
-    if len(oracle.input_shape) > 1:
-        return oracle.input_shape
+    if len(target.input_shape) > 1:
+        return target.input_shape
     for channels in (1, 3):
-        side = math.isqrt(oracle.input_dim // channels)
-        if channels * side * side == oracle.input_dim:
+        side = math.isqrt(target.input_dim // channels)
+        if channels * side * side == target.input_dim:
             return channels, side, side
-    return oracle.input_shape
+    return target.input_shape
 
 
 def logits_of(student: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -82,21 +98,21 @@ def logits_of(student: nn.Module) -> Callable[[Tensor], Tensor]:
     return logits
 
 
-def _check_fit(student: nn.Module, oracle: Oracle) -> None:
+def _check_fit(student: nn.Module, target: Outline) -> None:
     shape = input_shape_of(student)
-    if math.prod(shape) != oracle.input_dim:
+    if math.prod(shape) != target.input_dim:
         raise WrongShape(
             f"The student takes inputs of shape {tuple(shape)}, {math.prod(shape)} numbers, and the target takes "
-            f"{oracle.input_dim}; choose a student for the target's inputs."
+            f"{target.input_dim}; choose a student for the target's inputs."
         )
     try:
         with torch.no_grad():
-            outputs = logits_of(student)(torch.zeros(2, oracle.input_dim)).shape[1]
+            outputs = logits_of(student)(torch.zeros(2, target.input_dim)).shape[1]
     except RuntimeError as error:
         raise WrongShape(f"The student does not take inputs of shape {tuple(shape)}: {error}.") from error
-    if outputs != oracle.output_dim:
+    if outputs != target.output_dim:
         raise WrongShape(
-            f"The student has {outputs} outputs and the target {oracle.output_dim}; give the student as many."
+            f"The student has {outputs} outputs and the target {target.output_dim}; give the student as many."
         )
 
 

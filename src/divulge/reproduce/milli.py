@@ -63,8 +63,8 @@ def _rows() -> Iterator[Row]:
     yield Row("2", "two-conv, gradients", two, [10, 30, 100])
     chosen = {"steps": 600, "choose": "k-means", "unlabelled": True}
     yield Row("2", "two-conv, k-means and self-training", two, [10], options=chosen)
-    yield Row("2", "two-conv, values", two, [10, 100, 1000], options={**SHORT, **VALUES})
-    yield Row("2", "two-conv, values as printed", two, [10, 100, 1000], options={**SHORT, **PRINTED})
+    yield Row("2", "two-conv, values", two, [10, 30, 100, 300, 1000], options={**SHORT, **VALUES})
+    yield Row("2", "two-conv, values as printed", two, [10, 30, 100, 300, 1000, 3000], options={**SHORT, **PRINTED})
     yield Row("2", "2-layer, gradients", one, [10, 20, 30, 100], small=True)
     yield Row("2", "2-layer, k-means and self-training", one, [10], options=chosen, small=True)
     yield Row("2", "2-layer, gradients as printed", one, [10, 30, 100], options={"method": "paper"})
@@ -74,24 +74,25 @@ def _rows() -> Iterator[Row]:
     yield Row("2", "2-layer, probabilities", one, [30, 100], output="probabilities", small=True)
     for sigma in (1, 10, 100, 1000):
         yield Row("2", f"2-layer, SmoothGrad at {sigma:,} sigma", one, [100], smooth=sigma, small=True)
-    yield Row("2", "two-conv, SmoothGrad at 1 sigma", two, [100], smooth=1, options=SHORT)
+    for sigma in (1, 10):
+        yield Row("2", f"two-conv, SmoothGrad at {sigma} sigma", two, [100], smooth=sigma, options=SHORT)
     yield Row("3", "1-layer by 2-layer", "mnist/softmax", [10, 100], student=one, small=True)
     yield Row("3", "1-layer by 2-layer, values", "mnist/softmax", [10, 100], student=one, options=VALUES, small=True)
     yield Row("3", "2-layer by 1-layer", one, [10, 100], student="mnist/softmax", small=True)
     yield Row("3", "2-layer by 1-layer, values", one, [10, 100], student="mnist/softmax", options=VALUES, small=True)
     yield Row("3", "2-layer by two-conv", one, [10, 100], student=two, options=SHORT)
+    yield Row("3", "2-layer by two-conv, values", one, [10, 100], student=two, options={**SHORT, **VALUES})
     yield Row("3", "two-conv by 2-layer", two, [10, 100], student=one, options=SHORT)
+    yield Row("3", "two-conv by 2-layer, values", two, [10, 100], student=one, options={**SHORT, **VALUES})
     yield Row("4", "2-layer, Gaussian queries", one, [10, 20, 30, 100], options={"inputs": "gaussian"}, small=True)
     yield Row("4", "2-layer, Gaussian queries, values", one, [100, 1000], options={"inputs": "gaussian", **VALUES})
     yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={**SHORT, "inputs": "gaussian"})
-    yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options=SHORT)
-    yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
-    half = "cifar10/two-conv-half"
-    yield Row("2", "CIFAR-10 two-conv at half width, gradients", half, [100], options=SHORT)
-    yield Row("2", "CIFAR-10 two-conv at half width, values", half, [100, 1000, 10_000], options=VALUES)
-    for name in ("vgg11", "resnet18"):
-        yield Row("2", f"CIFAR-10 {name} at 1/8 width, gradients", f"cifar10/{name}", [30, 100], options=SHORT)
-        yield Row("2", f"CIFAR-10 {name} at 1/8 width, values", f"cifar10/{name}", [30, 100, 1000], options=VALUES)
+    yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100])
+    yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options={**VALUES, "batch_size": 64})
+    for name, width in (("vgg11", "1/8"), ("resnet18", "1/16")):
+        network, title = f"cifar10/{name}", f"CIFAR-10 {name} at {width} width"
+        yield Row("2", f"{title}, gradients", network, [10, 100, 1000], options=SHORT)
+        yield Row("2", f"{title}, values", network, [10, 100, 1000], options={**SHORT, **VALUES})
     yield Row("-", "2-layer, captum saliency (absolute)", one, [100], explain="saliency", small=True)
     yield Row("-", "2-layer, captum integrated gradients", one, [100], explain="integrated-gradients", small=True)
     yield Row("-", "2-layer, captum integrated gradients, Gaussian queries", one, [30, 100],

@@ -37,6 +37,19 @@ def test_a_record_left_out_comes_back_through_training_itself(trained: Path, tmp
     assert (tmp_path / "record.npz").exists()
 
 
+def test_a_row_of_a_named_set_can_be_left_out_of_what_is_known(tmp_path: Path) -> None:
+    import joblib
+    from sklearn.linear_model import Ridge
+
+    from divulge import datasets
+
+    X, y = datasets.load("diabetes").train
+    joblib.dump(Ridge().fit(X.double().numpy(), y.double().numpy()), tmp_path / "ridge.joblib")
+    told = run("informed", str(tmp_path / "ridge.joblib"), "--trust-pickle", "--known", "diabetes", "--leave-out", "7",
+               "--json")  # fmt: skip
+    assert json.loads(told.stdout)["error"] < 1e-12
+
+
 def test_logits_are_enough(trained: Path) -> None:
     done = run("informed", str(trained), "--leave-out", "3", "--access", "logits", "--probes", "11", "--json")
     assert done.exit_code in (0, 3), done.stderr

@@ -17,7 +17,8 @@ def command(
         str | None, typer.Option(metavar="NAME|FILE", help="All training records but one; its whole training part.")
     ] = None,
     leave_out: Annotated[
-        int | None, typer.Option(metavar="ROW", help="Rehearse: leave out this row of data.json beside the model.")
+        int | None,
+        typer.Option(metavar="ROW", help="Rehearse: leave out this row of --known, or of data.json beside the model."),
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="What is predicted, of your own table.")] = None,
@@ -77,19 +78,18 @@ def _known(
     folder: Path, known: str | None, leave_out: int | None, data_dir: Path | None, target: str | None
 ) -> tuple[Any, Any, Any]:
     """The known rows, their labels, and the record left out where this is a rehearsal."""
-    if (known is None) == (leave_out is None):
-        raise InvalidInput("Give the known records with --known, or rehearse with --leave-out ROW.")
-    if known is not None:
-        from divulge import datasets
-
-        X, y = datasets.load(known, data_dir, target=target).train
-        return X, y, None
     import torch
 
-    from divulge.datasets import recorded
+    from divulge import datasets
 
-    assert leave_out is not None
-    X, y = recorded(folder, data_dir)
+    if known is None and leave_out is None:
+        raise InvalidInput("Give the known records with --known, or rehearse with --leave-out ROW.")
+    if known is not None:
+        X, y = datasets.load(known, data_dir, target=target).train
+    else:
+        X, y = datasets.recorded(folder, data_dir)
+    if leave_out is None:
+        return X, y, None
     if not 0 <= leave_out < len(X):
         raise InvalidInput(f"There are {len(X)} training rows; --leave-out takes a number below that, got {leave_out}.")
     keep = torch.arange(len(X)) != leave_out

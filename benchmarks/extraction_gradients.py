@@ -85,7 +85,8 @@ def cost() -> list[Row]:
     rows = []
     for inputs, width, outputs, method, count in (
         (784, 32, 1, "default", 20), (784, 128, 1, "default", 20), (784, 1024, 1, "default", 3),
-        (3072, 1024, 1, "default", 1), (784, 128, 10, "default", 5), (20, 100, 1, "default", 20),
+        (3072, 1024, 1, "default", 1), (784, 128, 10, "default", 20), (784, 200, 10, "default", 5),
+        (784, 1024, 10, "default", 1), (20, 100, 1, "default", 20),
         (784, 32, 1, "paper", 2), (784, 128, 1, "paper", 1),
     ):  # fmt: skip
         runs = []

@@ -49,6 +49,17 @@ def test_every_neuron_of_a_random_784_128_network_at_fewer_than_three_gradients_
     assert match_neurons(stolen.model, model).worst < 1e-7
 
 
+@pytest.mark.parametrize(("inputs", "width", "outputs"), [(784, 128, 10), (100, 60, 5), (64, 32, 3), (20, 16, 2)])
+@pytest.mark.parametrize("seed", range(2))
+def test_several_outputs_tell_all_neurons_from_the_same_few_gradients(inputs, width, outputs, seed):
+    model = network(inputs, width, seed, outputs=outputs)
+    stolen = extract(model, seed)
+    assert stolen.exact
+    assert stolen.width == width
+    assert stolen.ledger.gradient <= 36
+    assert match_neurons(stolen.model, model).worst < 1e-7
+
+
 @pytest.mark.parametrize(
     ("inputs", "width", "outputs", "bias"),
     [(20, 16, 1, 0.5), (20, 16, 1, 0.0), (20, 100, 1, 0.5), (64, 32, 5, 0.5), (1, 12, 1, 0.5), (3, 40, 2, 30.0)],

@@ -3,6 +3,8 @@
 ``method="paper"`` is the algorithm as printed. The default needs an order of magnitude fewer queries, no width, and
 knows biases, several outputs and more neurons than inputs. Where it departs, and why:
 
+- several outputs tell neurons apart by themselves: the gradients at a few random points, which are asked anyway, hold
+  all neurons if these are no more than the inputs and not many times the outputs (``jacobians``); else
 - kinks on a line are predicted from the affine maps of two cells instead of bisected, and the predictions are watched
   by a few points off the line instead of being checked one by one (``explore``);
 - the sign of each neuron is the sign of the slope's change along the line, and the affine map at the line's left end
@@ -25,6 +27,7 @@ from divulge.errors import DivulgeError, InvalidInput
 from divulge.extraction import diagnosis
 from divulge.extraction.affine import Answers, SampleLines, Target, quality
 from divulge.extraction.explore import Exploration, line_copy, wrong_rows
+from divulge.extraction.jacobians import copy_from
 from divulge.extraction.kinks import ROUNDS, KinkSearch
 from divulge.extraction.logits import Logits, Outputs, beneath, on_top
 from divulge.extraction.network import Copy
@@ -115,7 +118,8 @@ class _Run:
                 exact=False,
                 reason=f"The target is not piecewise linear: it is curved everywhere, as a network of {kind} units is.",
             )
-        self._explore(origin, direction)
+        if not self._at_once():
+            self._explore(origin, direction)
         reason = self._repair_witnesses() or self._verify_and_repair()
         return self.gathered(exact=not reason, reason=reason)
 
@@ -136,6 +140,15 @@ class _Run:
         if self.quality.coarse or not self.curved:
             return None
         return diagnosis.smooth(self.target, self.tolerance, self.quality.eps, self.reach, self.generator)
+
+    def _at_once(self) -> bool:
+        """All neurons from the witnesses alone, where several outputs tell them apart and the witnesses then agree."""
+        copy = None if self.quality.coarse else copy_from(self._rows(), self.tolerance.value, self.generator)
+        if copy is None or bool(wrong_rows(self._rows().minus(copy), self.tolerance).any()):
+            return False
+        self.copy = copy.merged(self._same())
+        self._anchor()
+        return True
 
     def _explore(self, origin: Tensor, direction: Tensor) -> None:
         assert self.witnesses is not None

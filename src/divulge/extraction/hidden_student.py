@@ -1,12 +1,8 @@
 """A student of one hidden ReLU layer, solved and not fitted, where the gradients of a few queries determine it.
 
-With weights W [h, d], output weights V [k, h] and gates g(x) in {0, 1}, the Jacobian at query i is V diag(g_i) W: all
-queries together are the matrix K W, where column j of K [n k, h] is the *rank-one* matrix g_j v_j^T [n, k], laid flat.
-The columns of the stacked Jacobians span the same space as those of K, and when (n - 1)(k - 1) is well above h, its
-only rank-one elements are the neurons. rank_one.py finds them; then W, the biases and the level are linear least
-squares. Nothing is asked of where the queries lie, and none are chosen. SmoothGrad averages the gates over noise and
-keeps this form, so gates need not be 0 or 1. There can be no more neurons than inputs. Milli 2019 fit a student by
-descent instead.
+jacobians.py finds the neurons; the biases and the level are linear least squares on the values. SmoothGrad averages the
+gates over noise, and the signs of the neurons are then found from the values too. Milli 2019 fit a student by descent
+instead.
 """
 
 from __future__ import annotations
@@ -18,12 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from divulge.extraction.answers import Answers
-from divulge.extraction.rank_one import Space, elements
+from divulge.extraction.jacobians import Factors, factor, rise
 
-GAP = 1e2
-"""How much the singular values must drop behind the last neuron for the number of neurons to be read off."""
-ROOM = 1.2
-"""How many equations there must be for each unknown of a rank-one element, so that none is met by chance."""
 LEAST, ENOUGH = 100, 10
 """Queries used, if there are more: at least the first number, or as many as show each neuron the second number."""
 TURNS, ROUNDS = 25, 3
@@ -49,47 +41,23 @@ def solve(student: nn.Module, answers: Answers, generator: torch.Generator) -> n
     width = next(layer.out_features for layer in student.modules() if isinstance(layer, nn.Linear))
     answers = answers[: max(LEAST, ENOUGH * width // answers.logits.shape[1])]
     assert answers.gradients is not None
-    n, k, d = answers.gradients.shape
-    if ROOM * (n + k) > n * k:
+    found = factor(answers.gradients, generator, most=width)
+    if found is None:
         return None
-    left, sizes, _ = torch.linalg.svd(answers.gradients.reshape(n * k, d), full_matrices=False)
-    rank, noise = _rank(sizes[: width + 1])
-    if not rank or ROOM * (rank + n + k) > n * k:
-        return None
-    space = Space(left[:, :rank].reshape(n, k, rank))
-    gates, outward = elements(space, max(3 * noise, 1e-9), generator)
-    if len(gates) < rank:
-        return None
-    model = _assembled(student, answers, gates, outward)
+    model = _assembled(student, answers, found)
     with torch.no_grad():
         off = (answers.centre @ model(answers.X)[:, :, None])[:, :, 0] - answers.logits
     return model if float(off.square().mean()) <= CLOSE**2 * float(answers.logits.var()) else None
 
 
-def _rank(sizes: Tensor) -> tuple[int, float]:
-    """How many singular values stand above the noise, and how large it is beside the last; 0 if no drop is clear."""
-    if len(sizes) < 2:
-        return 0, 0.0
-    after = sizes[1:].clamp_min(1e-17 * float(sizes[0]) + 1e-300)
-    drops = sizes[:-1] / after
-    place = int(drops.argmax())
-    return (place + 1 if float(drops[place]) >= GAP else 0), 1 / float(drops[place])
-
-
 # -- from neurons to a network ----------------------------------------------------------------------------------------
 
 
-def _assembled(student: nn.Module, answers: Answers, gates: Tensor, outward: Tensor) -> nn.Module:
+def _assembled(student: nn.Module, answers: Answers, found: Factors) -> nn.Module:
     """The student with these neurons; those that no query switched on stay silent."""
-    assert answers.gradients is not None
-    n, k, d = answers.gradients.shape
-    design = (gates.T[:, None, :] * outward.T[None]).reshape(n * k, -1)
-    inward = torch.linalg.lstsq(design, answers.gradients.reshape(n * k, d)).solution
-    reached = answers.X @ inward.T  # [n, h]
-    if bool((gates * (1 - gates) > 1e-3).any()):
-        signs, bias, level = _from_values(answers, reached, outward, gates.T)
-    else:
-        signs, bias, level = _from_gates(answers, reached, outward, gates.T)
+    inward, outward = found.inward, found.outward
+    told = _from_values if found.averaged else _from_gates
+    signs, bias, level = told(answers, answers.X @ inward.T, outward, found.gates.T)
     model = copy.deepcopy(student).to("cpu", torch.float64)
     first, last = (layer for layer in model.modules() if isinstance(layer, nn.Linear))
     with torch.no_grad():
@@ -108,19 +76,13 @@ def _from_gates(answers: Answers, reached: Tensor, outward: Tensor, gates: Tenso
     (w, v) and (-w, -v) have the same gradients; the gates are on at the higher inputs. A neuron that is on at every
     query is part of a linear map as far as these can tell, and is kept on around them.
     """
-    signs = _rise(reached, gates)
+    signs = rise(reached, gates)
     reached, outward = signs * reached, signs[:, None] * outward
     wanted = answers.logits - (answers.centre @ ((gates * reached) @ outward)[:, :, None])[:, :, 0]
     solution = _least_squares(answers, gates[:, None, :] * outward.T, wanted)
     bias, level = solution[: len(outward)], solution[len(outward) :]
     room = (reached.amax(dim=0) - 2 * reached.amin(dim=0) - bias).clamp_min(0) * gates.all(dim=0)
     return signs, bias + room, level - outward.T @ room
-
-
-def _rise(reached: Tensor, gates: Tensor) -> Tensor:
-    """[h]: minus one where a neuron [n, h] is on at the lower inputs and not at the higher, else one."""
-    together = ((reached - reached.mean(dim=0)) * (gates - gates.mean(dim=0))).sum(dim=0)
-    return torch.where(together < 0, -1.0, 1.0).to(reached)
 
 
 def _from_values(answers: Answers, reached: Tensor, outward: Tensor, gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -131,7 +93,7 @@ def _from_values(answers: Answers, reached: Tensor, outward: Tensor, gates: Tens
     """
     fit = _Values(answers, reached, outward)
     none = reached.new_zeros(len(outward))
-    start = _rise(reached, gates), none, answers.logits.mean(dim=0)
+    start = rise(reached, gates), none, answers.logits.mean(dim=0)
     rounds, free = [], (none, none, start[2])
     for _ in range(ROUNDS):
         held = fit.nearest(*start, free_signs=False)

@@ -56,7 +56,7 @@ def test_several_outputs_tell_all_neurons_from_the_same_few_gradients(inputs, wi
     stolen = extract(model, seed)
     assert stolen.exact
     assert stolen.width == width
-    assert stolen.ledger.gradient <= 36
+    assert stolen.ledger.gradient <= 50  # 35, and a few more where a neuron was off at all of these
     assert match_neurons(stolen.model, model).worst < 1e-7
 
 

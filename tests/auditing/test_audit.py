@@ -329,3 +329,33 @@ def test_a_softmax_on_top_does_not_hide_the_network() -> None:
     assert kind_by_asking(divulge.oracle(model)) == "piecewise linear"
     report = divulge.audit(model, access="value", time=30)
     assert names(report)["copy-from-values"] == "succeeded"
+
+
+def test_a_forest_is_told_from_a_network() -> None:
+    from sklearn.ensemble import RandomForestClassifier
+
+    for name in ("iris", "breast-cancer"):
+        X, y = datasets.load(name).train
+        forest = RandomForestClassifier(10, random_state=0).fit(X.numpy(), y.numpy())
+        assert kind_by_asking(divulge.oracle(forest)) == "piecewise constant"
+    for seed in range(3):
+        assert kind_by_asking(divulge.oracle(relu_network(seed=seed, h=1))) == "piecewise linear"
+
+
+def test_matches_that_chance_explains_are_no_finding() -> None:
+    from divulge.auditing.remembering import UNLIKELY, _chance
+
+    assert _chance(1, 120, 0.01, 30) > UNLIKELY
+    assert _chance(8, 10, 0.01, 300) < 1e-9
+    assert _chance(0, 10, 0.01, 300) == 1.0
+
+
+def test_commands_repeat_a_finding_as_it_was_made(tmp_path: Path) -> None:
+    recipe = divulge.Recipe(widths=[8, 4, 1], loss="logistic", precision="float64")
+    folder = tmp_path / "my model"
+    divulge.models.save(recipe.initial_model(), folder)
+    plain, guarded = (divulge.audit(folder, access="value", guard=guard, time=20) for guard in ("", "round:9"))
+    for report, said in ((plain, ""), (guarded, " --guard round:9")):
+        commands = {finding.name: finding.command for finding in report.findings}
+        assert commands["copy-from-values"] == f"divulge extract '{folder}' --access value{said} --seed 0"
+    assert commands["span-from-values"] == f"divulge audit '{folder}' --access value --guard round:9 --seed 0"

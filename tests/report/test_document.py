@@ -15,7 +15,7 @@ from divulge.auditing.finding import SEVERITIES, Finding, Picture, Skipped, Tabl
 from divulge.errors import InvalidInput
 from divulge.oracles.base import Spent
 from divulge.report import Report, compare, schema
-from divulge.report.document import duration, number
+from divulge.report.document import asked, duration, measure, number
 from divulge.report.pictures import as_picture, curve, picture_grid
 
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>|`**[a](javascript:b)"
@@ -91,6 +91,30 @@ def test_the_page_asks_nothing_of_the_network_and_runs_nothing() -> None:
     assert "url(" not in page
     assert "@import" not in page
     assert len(page) < 5_000_000
+
+
+def test_the_first_sentences_say_what_was_taken_and_by_whom() -> None:
+    insider = finding("one", "medium", question="informed", adversary="insider", outcome="partly")
+    advice = finding("two", "none", question="protection", adversary=None)
+    made = report(advice, insider, finding(), finding("again"), skipped=[Skipped("x", "t", "r", tried=True)])
+    assert made.verdict == [
+        "Anyone who may ask for predictions can copy the model.",
+        "An insider who knows all other records can sometimes compute the missing one.",
+    ]
+    assert report(advice).verdict == ["Nothing was taken by the attacks that ran."]
+    for page in (made.html(), made.markdown()):
+        assert " ".join(made.verdict) in page
+        assert "advice" in page
+        assert "tried and could not finish" in page
+        assert "was not tried" not in page
+    assert "| 3 | 0.5 |" in report(finding(tables=(Table("t", ("a", "b"), ((3, 0.5),)),))).markdown()
+
+
+def test_shares_are_shown_in_percent() -> None:
+    assert measure(0.9567, "same_decision") == "95.67%"
+    assert measure(1, "hidden_units_found") == "1"
+    assert measure(0.25, "worst_difference") == "0.25"
+    assert asked(Spent(value=1200, gradient=1)) == "1 explanation and 1,200 predictions"
 
 
 def test_hostile_names_stay_text() -> None:

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from divulge.auditing.fidelity import judge_of
 from divulge.auditing.finding import Adversary, Finding, Outcome, severity_of
 from divulge.auditing.probe import Probe, TimeUp, deadline
-from divulge.auditing.target import KINDS, Target
+from divulge.auditing.target import Target
 from divulge.errors import BudgetExhausted, DivulgeError
 from divulge.oracles.base import Access, Oracle
-from divulge.report.document import queries
+from divulge.report.document import asked
 
 FRESH_POINTS = 1000
 REMEDIES: dict[Access, str] = {
@@ -54,14 +54,14 @@ def _obstacle(access: Access) -> Any:
     def obstacle(target: Target) -> str:
         if not target.grants(access):
             return f"the access granted ({target.access}) does not include {access} queries."
-        if target.kind == "smooth":
-            return f"it is {KINDS[target.kind]}; exact extraction is for piecewise-linear ones."
+        if target.kind in ("smooth", "piecewise constant"):
+            return f"it is {target.description}; exact extraction is for piecewise-linear ones."
         if target.kind == "piecewise linear" and target.model is not None:
             if access == "value":
-                return f"it is {KINDS[target.kind]}; exact extraction from values reaches one hidden layer."
+                return f"it is {target.description}; exact extraction from values reaches one hidden layer."
             if not _two_hidden(target.model, target.input_dim):
                 return (
-                    f"it is {KINDS[target.kind]}; exact extraction from gradients reaches two fully connected hidden "
+                    f"it is {target.description}; exact extraction from gradients reaches two fully connected hidden "
                     "layers, the first no wider than the input."
                 )
         return ""
@@ -94,7 +94,7 @@ def _probe(access: Access) -> Any:
             name=f"copy-from-{access}s",
             question="copy",
             adversary=adversary,
-            title=f"{queries(found.ledger)} copy the model {name}"
+            title=f"{asked(found.ledger)} are enough to copy the model {name}"
             if outcome != "failed"
             else f"Exact extraction from {access} queries did not succeed",
             outcome=outcome,
@@ -116,8 +116,9 @@ def _probe(access: Access) -> Any:
             seconds=found.seconds,
             seed=target.seed,
             remedies=(REMEDIES[access],) if outcome != "failed" else (),
-            command=f"divulge extract {target.address} --access {access} --seed {target.seed}"
-            + (" --method deep" if found.method == "deep" else ""),
+            command=target.command(
+                "extract", "--access", access, *(["--method", "deep"] if found.method == "deep" else [])
+            ),
             notes=tuple(found.notes),
         )
 

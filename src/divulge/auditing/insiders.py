@@ -191,11 +191,16 @@ def _finding(
         )
         if outcome != "failed"
         else (),
-        command=f"divulge informed {target.address} --known TRAINING_DATA_WITHOUT_THE_RECORD --seed {target.seed}",
+        command=_command(target, rows[0][0] if rows else 0),
         pictures=tuple(pictures),
         tables=tuple(tables),
         notes=tuple(dict.fromkeys(reasons)),
     )
+
+
+def _command(target: Target, row: int) -> str:
+    known = target.data_option[1:]
+    return target.command("informed", *(["--known", *known] if known else []), "--leave-out", row)
 
 
 def _chosen(target: Target) -> list[int]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from divulge.auditing.fidelity import Judge, judge_of
 from divulge.auditing.finding import Adversary, Finding, Picture, Table, severity_of
 from divulge.auditing.probe import Probe, TimeUp, deadline
-from divulge.auditing.target import KINDS, Target
+from divulge.auditing.target import Target
 from divulge.errors import BudgetExhausted
 from divulge.oracles.base import Access, Spent
 from divulge.report.pictures import curve
@@ -27,7 +27,7 @@ def _obstacle(target: Target) -> str:
     if not target.grants("value"):
         return f"the access granted ({target.access}) does not include values."
     if target.kind == "linear" or (target.kind == "one hidden ReLU layer" and target.model is not None):
-        return f"it is {KINDS[target.kind]}; exact extraction does better."
+        return f"it is {target.description}; exact extraction does better."
     known = target.unseen if target.unseen is not None else target.inputs
     if known is None:
         return "no data was given to ask about; give inputs like the model's own."
@@ -79,7 +79,7 @@ def _run(target: Target, seconds: float) -> Finding:
         seconds=time.perf_counter() - started,
         seed=target.seed,
         remedies=(_limit(rows, judge, access),) if outcome != "failed" else (),
-        command=f"divulge extract {target.address} --method training --access {access} --data DATA",
+        command=target.command("audit", "--access", access, *target.data_option),
         pictures=(_picture(rows, access, judge),),
         tables=(_table(rows, judge, answers),),
         notes=(note,) if note else (),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, Table, severity_of
 from divulge.auditing.probe import Probe, deadline
-from divulge.auditing.target import KINDS, Target
+from divulge.auditing.target import Target
 from divulge.oracles.base import Access
 from divulge.report.pictures import curve, picture_grid
 
@@ -47,7 +47,7 @@ def _run(access: Access) -> Any:
             "directions_ignored": hidden,
             "gap_in_the_spectrum": span.gap,
         }
-        pictures = [_rank_curve(span)] if len(span.curve) > 1 else []
+        pictures = [_rank_curve(span)] if span.rank > 1 else []
         if outcome != "failed" and target.inputs is not None:
             shown, figures = _obfuscated(target, span)
             measures |= figures
@@ -79,9 +79,9 @@ def _run(access: Access) -> Any:
             )
             if outcome != "failed"
             else (),
-            command=f"divulge span {target.address} --access {access} --seed {target.seed}",
+            command=target.command("span", "--access", access),
             pictures=tuple(pictures),
-            tables=(_rank_table(span),) if len(span.curve) > 1 else (),
+            tables=(_rank_table(span),) if span.rank > 1 else (),
             notes=tuple(notes),
         )
 
@@ -129,7 +129,9 @@ def _obstacle(access: Access) -> Any:
         if not target.grants(access):
             return f"the access granted ({target.access}) does not include {access} queries."
         if access == "label" and target.kind not in ("smooth", "unknown"):
-            return f"it is {KINDS[target.kind]}; span recovery from labels is for smooth ones."
+            return f"it is {target.description}; span recovery from labels is for smooth ones."
+        if target.kind == "piecewise constant":
+            return f"it is {target.description}: almost everywhere it has no gradient."
         if access == "value" and target.grants("gradient"):
             return "gradients were granted, which give the same answer with fewer queries."
         return ""

@@ -26,7 +26,7 @@ HARMLESS = 0.02
 """A guard that changes more decisions than this is not recommended."""
 QUERIES, COUNTS = 300, (30, 100, 300)
 STEPS, JUDGES = 500, 500
-_SAMPLED_POINTS = 6
+_SAMPLED_POINTS, _POINTS_TOLD = 6, 10
 Measured = dict[str, tuple[Any, list[Any]]]
 """The price of each guard and what each attack got behind it (``protection.endpoint``); "" is no guard."""
 
@@ -70,17 +70,18 @@ def _run(target: Target, seconds: float) -> Finding:
     assert noise is not None
     price, told = _price_of_noise(target, noise, seconds - (time.perf_counter() - started))
     points = 100 if schedule.full_batch else _SAMPLED_POINTS
-    png = page(log_kappa, schedule=schedule, delta=delta, points=points, names=names).plot(accepted)
+    curves = page(log_kappa, schedule=schedule, delta=delta, points=points, names=names)
     words = "Upper bounds on the chance of a reconstruction rise from the blind guess to one as epsilon grows"
     return Finding(
         name="protection-needed",
         question="protection",
         adversary=None,
-        title=f"Noise multiplier {noise:.3g} (epsilon {epsilon:.3g}) would be enough",
+        title=f"Private training at epsilon {epsilon:.3g} would keep any reconstruction below a {accepted:.0%} chance",
         outcome="succeeded",
         severity="none",
-        meaning=f"Trained privately with this noise, no attacker whatever rebuilds a record to within {CLOSE:.0%} of "
-        f"the data's variance with a chance above {accepted:.1%}; a blind guess has {kappa.estimate:.2%}. {told}",
+        meaning=f"Trained privately with noise multiplier {noise:.3g}, no attacker whatever rebuilds a record to "
+        f"within {CLOSE:.0%} of the data's variance with a chance above {accepted:.1%}; a blind guess has "
+        f"{kappa.estimate:.2%}. {told}",
         certainty="Proven (Balle et al. 2022, section VII; Hayes et al. 2023), given the chance of a blind guess, "
         f"which is estimated from {kappa.records:,} records with {kappa.confidence:.0%} confidence.",
         measures={
@@ -97,14 +98,26 @@ def _run(target: Target, seconds: float) -> Finding:
         seed=target.seed,
         command=f"divulge bound --kappa {kappa.upper:.4g} --gamma {accepted:.4g} --steps {schedule.steps} "
         f"--sampling-rate {schedule.sampling_rate:.4g} --delta {delta:.3g}",
-        pictures=(Picture(png, words, "What no attacker can exceed, against the privacy spent."),),
+        pictures=(Picture(curves.plot(accepted), words, "What no attacker can exceed, against the privacy spent."),),
         tables=(
             Table(
                 "Private training that is enough",
                 ("bound", "noise multiplier", "epsilon"),
                 tuple((row.bound, row.noise_multiplier, row.epsilon) for row in rows),
             ),
+            _bounds_table(curves),
         ),
+    )
+
+
+def _bounds_table(curves: Any) -> Table:
+    """The numbers of the curves, thinned out."""
+    every = max(1, len(curves.epsilons) // _POINTS_TOLD)
+    rows = zip(curves.epsilons, curves.noises, *curves.log_gammas.values(), strict=True)
+    return Table(
+        "The chance of a reconstruction is at most",
+        ("epsilon", "noise multiplier", *curves.log_gammas),
+        tuple((epsilon, noise, *map(math.exp, logs)) for epsilon, noise, *logs in list(rows)[::every]),
     )
 
 
@@ -228,7 +241,7 @@ def _told(target: Target, measured: Measured, budget: Any, curve: Any) -> Findin
         measures={"fidelity": FIDELITY, "rows_a_client_may_be_answered": budget.rows, "guard": best},
         seed=target.seed,
         remedies=(limit, *stops),
-        command=f"divulge audit {target.address} --guard {best or 'label'}",
+        command=target.command("audit", "--guard", best or "label", *target.data_option),
         tables=_tables(measured, curve),
         notes=tuple(fails),
     )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from divulge.auditing.copying import extract
 from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, Table, severity_of
 from divulge.auditing.probe import Probe, TimeUp, deadline
-from divulge.auditing.target import KINDS, Target
+from divulge.auditing.target import Target
 from divulge.errors import DivulgeError
 from divulge.oracles.base import Access, Spent
 from divulge.report.pictures import picture_grid
@@ -20,6 +20,8 @@ SHOWN = 10
 STARTS = 200
 """Random starts of the model inversion that the attack is compared with."""
 BATCHES = 2
+UNLIKELY = 0.01
+"""Matches count if so many would come by chance with less than this probability."""
 TOLD_THE_MEAN = "The attacker was told the mean that was subtracted from the training inputs."
 LARGE = 200_000
 """Parameters from which on the time, not a fixed number of restarts, decides how long the attack goes on."""
@@ -29,7 +31,7 @@ def _weights_obstacle(target: Target) -> str:
     if not target.grants("weights") or target.model is None:
         return f"the access granted ({target.access}) does not include the weights."
     if target.kind in ("linear", "smooth"):
-        return f"it is {KINDS[target.kind]}; reconstruction by the KKT conditions is for ReLU networks."
+        return f"it is {target.description}; reconstruction by the KKT conditions is for ReLU networks."
     return ""
 
 
@@ -39,10 +41,12 @@ def _run_weights(target: Target, seconds: float) -> Finding:
     found = _reconstruct(target.model, target, seconds)
     judged = _judge(target, found)
     left = seconds - (time.perf_counter() - started)
+    told = ["--know-mean"] if target.mean is not None else []
     return _finding(
         target, judged, found, name="data-from-weights", adversary="holder of the weights", ledger=Spent(),
         tables=_beside(target, judged, left),
-        seconds=time.perf_counter() - started, command=f"divulge reconstruct {target.address} --seed {target.seed}",
+        seconds=time.perf_counter() - started,
+        command=target.command("reconstruct", *target.data_option, *told),
         way="Whoever holds the weights", notes=tuple(getattr(found, "notes", ())),
     )  # fmt: skip
 
@@ -55,7 +59,7 @@ def _chain_obstacle(target: Target) -> str:
     if target.kind not in ("one hidden ReLU layer", "piecewise linear") or (
         target.kind == "piecewise linear" and target.model is not None
     ):
-        return f"it is {KINDS[target.kind]}; the chain needs one hidden ReLU layer, which can be extracted exactly."
+        return f"it is {target.description}; the chain needs one hidden ReLU layer, which can be extracted exactly."
     return ""
 
 
@@ -81,7 +85,7 @@ def _run_chain(target: Target, seconds: float) -> Finding:
     return _finding(
         target, judged, found, name="chain-to-training-data", adversary=adversary, ledger=copy.ledger,
         seconds=time.perf_counter() - started, way="A client of the prediction endpoint",
-        command=f"divulge audit {target.address} --access value --data TRAINING_DATA --seed {target.seed}",
+        command=target.command("audit", "--access", "value", *target.data_option),
         notes=tuple(notes),
     )  # fmt: skip
 
@@ -126,6 +130,8 @@ def _judge(target: Target, found: Any) -> dict[str, Any]:
         "best": float(match.correlation.max()),
         "control": match.false_positive_rate,
     }
+    if target.unseen is not None:
+        judged["by_chance"] = _chance(match.found(), len(target.inputs), match.false_positive_rate, len(target.unseen))
     came_back = match.correlation > match.threshold
     if bool(came_back.any()):
         judged["mean_squared_error"] = float((match.rebuilt - match.truth)[came_back].square().mean())
@@ -135,6 +141,13 @@ def _judge(target: Target, found: Any) -> dict[str, Any]:
             nearest = torch.cdist(target.inputs[came_back], target.unseen).amin(dim=1).square() / target.input_dim
             judged["nearest_unseen_mean_squared_error"] = float(nearest.mean())
     return judged
+
+
+def _chance(matched: int, records: int, rate: float, unseen: int) -> float:
+    """The probability that so many records match if training records match no more often than unseen inputs do."""
+    from scipy.stats import binom
+
+    return float(binom.sf(matched - 1, records, (rate * unseen + 1) / (unseen + 1)))
 
 
 def _beside(target: Target, judged: dict[str, Any], seconds: float) -> tuple[Table, ...]:
@@ -176,9 +189,13 @@ def _finding(
         certainty = "No training data was given to compare with, so nothing is claimed."
     else:
         outcome = "failed" if matched == 0 else "succeeded" if matched >= max(2, total // 10) else "partly"
+        if judged.get("by_chance", 0.0) > UNLIKELY:
+            outcome = "failed"
         if target.unseen is None and outcome == "succeeded":
             outcome = "partly"
         title = f"{matched} of {total} training records came back"
+        if outcome == "failed":
+            title = "No training records came back" + (" beyond what chance explains" if matched else "")
         control = judged["control"]
         certainty = (
             f"A record counts above a correlation of {judged['threshold']:.2f}; {control:.1%} of inputs the model "

@@ -58,6 +58,7 @@ def audit(
     journal: str | Path | None = None,
     token_env: str | None = None,
     rate_limit: float | None = None,
+    data_name: Sequence[str] | None = None,
 ) -> Report:
     """What ``model`` gives away, to whom, at what cost.
 
@@ -69,7 +70,8 @@ def audit(
     ``out`` findings are kept there as they come, and the same call goes on from them; what another audit left there is
     replaced, or with ``resume`` refused. ``workers`` spreads restarts and records over processes or a Dask cluster.
     ``input_shape`` and ``output`` say what a function or an endpoint does not say itself, as for ``divulge.oracle``.
-    The options from ``journal`` on are for remote models.
+    ``journal``, ``token_env`` and ``rate_limit`` are for remote models. ``data_name`` is what the command line says
+    after --data, for the commands in the report.
     """
     if not isinstance(time, Real) or not 0 < float(time) < math.inf:
         raise InvalidInput(f"An audit needs time, as a number of seconds; got {time!r}.")
@@ -100,7 +102,9 @@ def audit(
         shape=picture_shape(shape, view.input_dim),
         columns=tuple(columns),
         guards=guard,
-        address=shlex.quote(view.origin or "MODEL"),
+        address=view.origin or "MODEL",
+        data_name=None if data_name is None else tuple(data_name),
+        options=_options(guard, output, input_shape, trust_pickle=trust_pickle, token_env=token_env, rate=rate_limit),
         seed=seed,
         workers=workers,
         folder=None if out is None else Path(out) / KEPT,
@@ -129,6 +133,18 @@ def audit(
         command=shlex.join(["divulge", *sys.argv[1:]]) if Path(sys.argv[0]).name == "divulge" else "",
         date=datetime.date.today().isoformat(),
     )
+
+
+def _options(
+    guard: str, output: str | None, shape: Sequence[int] | None, *, trust_pickle: bool, token_env: str | None,
+    rate: float | None,
+) -> tuple[str, ...]:  # fmt: skip
+    """What the command line says about the target beside its name."""
+    shaped = ",".join(map(str, [shape] if isinstance(shape, int) else shape)) if shape is not None else ""
+    given = {"--guard": guard, "--output": output, "--input-shape": shaped, "--token-env": token_env,
+             "--rate-limit": "" if rate is None else f"{rate:g}"}  # fmt: skip
+    words = [word for name, value in given.items() if value for word in (name, value)]
+    return (*words, "--trust-pickle") if trust_pickle else tuple(words)
 
 
 def probes() -> list[Probe]:

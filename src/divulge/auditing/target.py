@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +17,26 @@ from divulge.errors import InvalidInput, NonFiniteAnswer, WrongShape
 from divulge.extraction.logits import beneath
 from divulge.oracles.base import Access, Oracle
 
-Kind = Literal["linear", "one hidden ReLU layer", "piecewise linear", "smooth", "unknown"]
+Kind = Literal["linear", "one hidden ReLU layer", "piecewise linear", "piecewise constant", "smooth", "unknown"]
 KINDS: dict[Kind, str] = {
     "linear": "a linear model",
     "one hidden ReLU layer": "a network with one hidden ReLU layer",
     "piecewise linear": "a deeper piecewise-linear network",
+    "piecewise constant": "a piecewise-constant model, such as a forest of trees",
     "smooth": "a smooth network",
     "unknown": "a model of unknown kind",
 }
 _PIECEWISE = (nn.ReLU, nn.LeakyReLU, nn.MaxPool1d, nn.MaxPool2d, nn.ReLU6, nn.Hardtanh)
 _SMOOTH = (nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU, nn.SiLU, nn.Softmax, nn.SELU)
+
+
+_TAKES = {
+    "extract": ("--guard", "--output", "--input-shape", "--trust-pickle", "--token-env", "--rate-limit"),
+    "span": ("--input-shape", "--trust-pickle", "--token-env", "--rate-limit"),
+    "reconstruct": ("--trust-pickle",),
+    "informed": ("--trust-pickle",),
+}
+"""Which of an audit's options about the target each command has too."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +68,12 @@ class Target:
     columns: tuple[str, ...] = ()
     """Names of the inputs where they are a table."""
     guards: str = ""
-    address: str = ""
+    address: str = "MODEL"
     """How the command line names the target, to print commands that repeat a finding."""
+    data_name: tuple[str, ...] | None = None
+    """What the command line says after --data: nothing if the data lies beside the model, None for data in memory."""
+    options: tuple[str, ...] = ()
+    """What else the command line says about the target: its guards, its input shape, ..."""
     seed: int = 0
     workers: int | str | None = None
     """Where independent jobs run: here, in several processes, or on a Dask cluster."""
@@ -69,6 +84,28 @@ class Target:
 
     def oracle(self, access: Access) -> Oracle:
         return self.make_oracle(access)
+
+    @property
+    def description(self) -> str:
+        """What the model is, as far as the attacker can tell."""
+        from_outside = self.kind == "piecewise linear" and self.model is None
+        return "a piecewise-linear model of unknown depth" if from_outside else KINDS[self.kind]
+
+    @property
+    def data_option(self) -> list[str]:
+        """How the command line is told the training data."""
+        name = ("TRAINING_DATA",) if self.data_name is None and self.inputs is not None else self.data_name
+        return ["--data", *name] if name else []
+
+    def command(self, verb: str, *words: Any) -> str:
+        """The command that repeats a finding; where the single attack does not take all options, the audit does."""
+        takes = _TAKES.get(verb, ())
+        given = [option for option in self.options if option.startswith("--")]
+        if verb != "audit" and any(option not in takes for option in given):
+            access = words[words.index("--access") + 1] if "--access" in words else self.access
+            return self.command("audit", "--access", access, *self.data_option)
+        words = ("divulge", verb, self.address, *words, *self.options, "--seed", self.seed)
+        return shlex.join(str(word) for word in words)
 
     def affordable(self, rows: int) -> int:
         """How many rows the auditor asks beside the attack, to judge it: no more than the budget of an adversary."""
@@ -98,7 +135,7 @@ class Target:
         """What the report says about it."""
         facts: dict[str, Any] = {
             "name": self.name,
-            "kind": KINDS[self.kind],
+            "kind": self.description,
             "inputs": self.input_dim if self.shape is None else " x ".join(str(extent) for extent in self.shape),
             "outputs": self.output_dim,
             "access_granted": self.access,
@@ -163,6 +200,9 @@ def _kind_along_lines(oracle: Oracle, lines: int, points: int, seed: int) -> Kin
     straight = float((bends <= floor).to(torch.float64).mean())
     if straight == 1.0:
         return "linear"
+    steps = values.diff(dim=1).abs() > floor
+    if float(steps.to(torch.float64).mean()) < 0.5 and int(steps.sum()) <= int((bends > floor).sum()):
+        return "piecewise constant"  # every step stands alone between two flat places
     return "piecewise linear" if straight > 0.05 or _bends_are_few(bends) else "smooth"
 
 

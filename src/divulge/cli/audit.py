@@ -89,6 +89,7 @@ def command(
             journal=folder / "answers.db",
             token_env=token_env,
             rate_limit=rate_limit,
+            data_name=_data_words(data, data_dir, target_column),
             **known,
         )
         paths = [report.save(folder / f"report.{form}") for form in forms]
@@ -140,12 +141,20 @@ def _known(
     return known
 
 
+def _data_words(data: str | None, data_dir: Path | None, column: str | None) -> list[str]:
+    """What was said about the training data, for commands that repeat a finding."""
+    options = [("--data-dir", data_dir), ("--target", column)] if data is not None else []
+    return [*([data] if data is not None else []), *(str(word) for pair in options if pair[1] for word in pair)]
+
+
 def _text(report: Any, paths: list[Path]) -> str:
     from divulge.report.document import duration
 
-    lines = [f"{report.severity.upper()}: what {report.target['name']} gives away ({duration(report.seconds)})", ""]
+    lines = [f"{report.severity.upper()}: what {report.target['name']} gives away ({duration(report.seconds)})"]
+    lines += [*report.verdict, ""]
     for level in ("critical", "high", "medium", "low", "none"):
-        lines += [f"  {f.severity:<9}{f.title}" for f in report.findings if f.severity == level]
+        found = [finding for finding in report.findings if finding.severity == level]
+        lines += [f"  {'advice' if f.adversary is None else f.severity:<9}{f.title}" for f in found]
     for heading, tried in (("Tried, and could not finish:", True), ("Not tried:", False)):
         told = [f"  {s.title}: {s.reason}" for s in report.skipped if s.tried == tried]
         lines += ["", heading, *told] if told else []

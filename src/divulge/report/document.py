@@ -14,6 +14,9 @@ from divulge.errors import InvalidInput
 from divulge.oracles.base import Spent
 
 SCHEMA_VERSION = 1
+SHARES = ("same_decision", "variance", "by_", "right_answers", "control", "blind_guess", "accepted_chance", "accuracy",
+          "fidelity", "sampling_rate")  # fmt: skip
+"""How measures are called that are shares of one."""
 _HERE = Path(__file__).parent
 
 
@@ -38,6 +41,13 @@ class Report:
     def severity(self) -> Severity:
         """The worst severity among the findings."""
         return worst(self.findings)
+
+    @property
+    def verdict(self) -> list[str]:
+        """What was taken and by whom, in a sentence each, the worst first."""
+        ranked = sorted(self.findings, key=lambda finding: -SEVERITIES.index(finding.severity))
+        told = [_sentence(finding) for finding in ranked if finding.severity != "none"]
+        return list(dict.fromkeys(told)) or ["Nothing was taken by the attacks that ran."]
 
     def reaches(self, threshold: Severity) -> bool:
         """True if any finding is at least this severe: what a build server fails on."""
@@ -90,9 +100,35 @@ class Report:
         return {
             "report": self,
             "questions": [(q, title, by_question[q]) for q, title in QUESTIONS.items() if by_question[q]],
-            "unanswered": [title for q, title in QUESTIONS.items() if not by_question[q]],
+            "missing": [
+                (key, heading, items)
+                for key, heading, tried in (
+                    ("unfinished", "What was tried and could not finish", True),
+                    ("skipped", "What was not tried, and why", False),
+                )
+                if (items := [item for item in self.skipped if item.tried == tried])
+            ],
             "style": (_HERE / "page.css").read_text(encoding="utf-8"),
         }
+
+
+def _sentence(finding: Finding) -> str:
+    """A finding for whoever reads nothing else."""
+    who = {
+        "label client": "Anyone who sees its decisions",
+        "prediction client": "Anyone who may ask for predictions",
+        "explanation client": "Anyone who may ask for explanations",
+        "holder of the weights": "Whoever holds the weights",
+        "insider": "An insider who knows all other records",
+    }[finding.adversary or "insider"]
+    what = {
+        "copy": ("can copy the model", "can copy much of the model"),
+        "span": ("can find input that it ignores", "can find some input that it ignores"),
+        "training-data": ("can compute training records", "can compute some training records, or parts of them"),
+        "informed": ("can compute the missing one", "can sometimes compute the missing one"),
+        "protection": ("", ""),
+    }[finding.question]
+    return f"{who} {what[finding.outcome != 'succeeded']}."
 
 
 def schema() -> dict[str, Any]:
@@ -111,7 +147,10 @@ def _environment(*, autoescape: bool) -> Any:
     environment.filters["number"] = number
     environment.filters["data_uri"] = lambda png: "data:image/png;base64," + base64.b64encode(png).decode("ascii")
     environment.filters["duration"] = duration
+    environment.filters["measure"] = measure
+    environment.filters["badge"] = lambda finding: "advice" if finding.adversary is None else finding.severity
     environment.filters["queries"] = queries
+    environment.filters["code"] = lambda text: _markdown_cell(text) if re.search(r"[`<>\n\r]", text) else f"`{text}`"
     environment.filters["cell"] = lambda value: _markdown_cell(number(value))
     return environment
 
@@ -131,10 +170,23 @@ def number(value: Any) -> str:
     return str(value)
 
 
+def measure(value: Any, name: str) -> str:
+    """A finding's measure for a person; shares in percent."""
+    share = name.startswith(SHARES) and isinstance(value, float) and 0 <= value <= 1
+    return f"{100 * value:.4g}%" if share else number(value)
+
+
 def queries(spent: Spent) -> str:
     """What was asked, by kind."""
     kinds = {"values": spent.value, "gradients": spent.gradient, "labels": spent.label}
     return ", ".join(f"{rows:,} {kind}" for kind, rows in kinds.items() if rows) or "none"
+
+
+def asked(spent: Spent) -> str:
+    """The same in words for a title: what a client of the endpoint would call it."""
+    kinds = {"explanation": spent.gradient, "prediction": spent.value, "decision": spent.label}
+    told = [f"{rows:,} {kind}" + ("s" if rows > 1 else "") for kind, rows in kinds.items() if rows]
+    return " and ".join(told) or "No queries"
 
 
 def duration(seconds: float) -> str:
@@ -147,7 +199,7 @@ def duration(seconds: float) -> str:
 
 def _markdown_cell(text: str) -> str:
     """Text that cannot break out of a table or turn into markup."""
-    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", text).replace("\n", " ")
+    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", text).replace("\n", " ").replace("\r", " ")
 
 
 def _plain(value: Any) -> Any:

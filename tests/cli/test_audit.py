@@ -67,6 +67,9 @@ def test_compare_exits_5_when_something_got_worse(trained: Path, tmp_path: Path)
         (["--time", "soon"], "90s, 5m or 1h"),
         (["--data", "nowhere.csv"], "nowhere.csv"),
         (["--recipe", "nowhere.json"], "nowhere.json"),
+        (["--resume", "nowhere"], "no audit in nowhere"),
+        (["--workers", "0"], "number from 1"),
+        (["--seed", "-1"], "--seed"),
     ],
 )
 def test_bad_options_get_one_sentence(trained: Path, tmp_path: Path, arguments: list[str], sentence: str) -> None:

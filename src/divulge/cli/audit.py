@@ -70,6 +70,8 @@ def command(
             raise InvalidInput(f"--fail-on takes one of {', '.join(SEVERITIES[1:])}; got {fail_on!r}.")
         forms = _forms(format)
         folder = resume or out
+        if resume is not None and not resume.is_dir():
+            raise InvalidInput(f"There is no audit in {resume} to go on with; run it with --out first.")
         known = _known(target, data, data_dir, target_column, recipe)
         folder.mkdir(parents=True, exist_ok=True)
         report = divulge.audit(

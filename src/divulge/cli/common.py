@@ -15,7 +15,7 @@ import typer
 from divulge.errors import DivulgeError, InvalidInput
 from divulge.progress import Step, listening
 
-Seed = Annotated[int, typer.Option("--seed", help="Fixes every random choice.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Fixes every random choice.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Write results to this folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no text; the exit code tells.")]
@@ -51,7 +51,11 @@ def seconds_of(text: str) -> float:
 
 def jobs_of(workers: str | None) -> int | str | None:
     """``--workers`` as divulge.workers takes it: a number is a number of processes."""
-    return int(workers) if workers is not None and workers.isdecimal() else workers
+    if workers is None or workers == "all" or "://" in workers:
+        return workers
+    if not workers.isdecimal() or int(workers) == 0:
+        raise InvalidInput(f"--workers takes a number from 1, all, or tcp://HOST:PORT; got {workers!r}.")
+    return int(workers)
 
 
 def show(result: dict[str, Any], *, json_wanted: bool, quiet: bool, text: str) -> None:

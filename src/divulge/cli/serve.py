@@ -16,7 +16,7 @@ def command(
         str, typer.Argument(help="A saved-model folder, a .safetensors or .onnx file, or module:function.")
     ],
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others can reach anything but 127.0.0.1.")
+        str, typer.Option(help="Address to listen on; only 127.0.0.1 is out of reach for others.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8080,
     name: Annotated[str, typer.Option(help="The model's name in its address.")] = "model",

@@ -261,7 +261,7 @@ def _tells_less(lesson: Lesson, options: Options, inputs: Any) -> bool:
 
 
 def _default_batch(count: int, match: Match) -> int:
-    return count if count <= 30 else 25 if match != "values" else min(128, max(25, count // 8))
+    return count if count <= 30 else 25 if match != "values" else min(128, max(25, count // 20))
 
 
 def _default_steps(count: int, match: Match) -> int:

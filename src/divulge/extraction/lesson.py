@@ -130,7 +130,7 @@ class _Making:
         self.fitter = replace(self.fitter, settings=replace(self.fitter.settings, match="values"))
         error = AttackFailed(
             f"Every gradient of {len(answers)} queries is zero: the endpoint is saturated or masks its explanations. "
-            'Ask it with match="values"; a copy learned from the values that came along is kept.'
+            'Ask it for values alone (match="values", --access value); what was learned from those is kept.'
         )
         return self.fitted(self.fitter.fitted(answers), answers, None), error
 

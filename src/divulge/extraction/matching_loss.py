@@ -44,34 +44,38 @@ class Normalised:
     def __call__(self, logits: Logits, batch: Answers, generator: torch.Generator) -> Tensor:
         if batch.gradients is None or batch.combine is None or not self.weight_gradients:
             return self.weight_values * self._values(logits(batch.X), batch)
-        mixes = self._mixes(batch, generator)  # [r, n, m]
-        count, n = mixes.shape[:2]
-        X = batch.X.repeat(count, 1).requires_grad_()
+        onto, wanted = self._matched(batch, batch.combine, batch.gradients, generator)  # [r, n, k], [r, n, d]
+        count, n, k = onto.shape
+        X = (batch.X if count == 1 else batch.X.repeat(count, 1)).detach().requires_grad_()
         with Gates(self.sharpness):
             z = logits(X)
-            onto = (mixes[:, :, None, :] @ batch.combine).reshape(count * n, -1)
-            (slope,) = torch.autograd.grad((z * onto).sum(), X, create_graph=True)
-            wanted = (mixes[:, :, None, :] @ batch.gradients).reshape(count * n, -1)
-            difference = (slope.abs() if batch.absolute else slope) - wanted
-            if batch.known is not None:
-                difference = difference * batch.known.repeat(count, 1)
-            parts = 1 if self._one_at_a_time(batch) else batch.combine.shape[1]
-            loss = self.weight_gradients * difference.square().sum() / (count * n * parts * self.gradient_scale)
-            return loss + self.weight_values * self._values(z[:n], batch)
+        (slope,) = torch.autograd.grad(z, X, onto.reshape(count * n, k), create_graph=True)
+        difference = (slope.abs() if batch.absolute else slope) - wanted.reshape(count * n, -1)
+        if batch.known is not None:
+            difference = difference * batch.known.repeat(count, 1)
+        parts = batch.combine.shape[1] if self._mixed(batch) else 1
+        loss = self.weight_gradients * difference.square().sum() / (count * n * parts * self.gradient_scale)
+        return loss + self.weight_values * self._values(z[:n], batch)
 
-    def _one_at_a_time(self, batch: Answers) -> bool:
+    def _mixed(self, batch: Answers) -> bool:
+        """Whether combinations are matched, and not the outputs one by one: the sizes of a combination's entries do
+        not follow from those of its parts, where only these are known."""
         assert batch.combine is not None
-        return self.combinations is None or self.combinations >= batch.combine.shape[1] or batch.absolute
+        return self.combinations is not None and self.combinations < batch.combine.shape[1] and not batch.absolute
 
-    def _mixes(self, batch: Answers, generator: torch.Generator) -> Tensor:
-        assert batch.combine is not None
-        n, m = batch.combine.shape[:2]
+    def _matched(
+        self, batch: Answers, combine: Tensor, gradients: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """What to project the Jacobian on, r times for each row, and what should come out."""
+        n, m = combine.shape[:2]
         if self.combinations is None or self.combinations >= m:
-            return torch.eye(m).to(batch.X)[:, None, :].expand(m, n, m)
-        if batch.absolute:  # the sizes of a combination's entries do not follow from those of its parts
+            return combine.transpose(0, 1), gradients.transpose(0, 1)
+        if not self._mixed(batch):
             pick = torch.randint(m, (self.combinations, n), generator=generator)
-            return functional.one_hot(pick, m).to(batch.X)
-        return torch.randint(2, (self.combinations, n, m), generator=generator).to(batch.X) * 2 - 1
+            every = torch.arange(n)
+            return combine[every, pick], gradients[every, pick]
+        signs = torch.randint(2, (n, self.combinations, m), generator=generator).to(combine) * 2 - 1
+        return (signs @ combine).transpose(0, 1), (signs @ gradients).transpose(0, 1)
 
     def _values(self, z: Tensor, batch: Answers) -> Tensor:
         centred = (batch.centre @ z[:, :, None])[:, :, 0]

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,11 +32,27 @@ from divulge.reproduce import milli
 OUT = Path("results/milli")
 
 
-def step_cost(name: str, combinations: int | None, rows: int = 20, repeats: int = 30) -> tuple[float, float]:
+SMALL, LARGE = (1, 28, 28), (3, 32, 32)
+COSTS: tuple[tuple[str, dict[str, Any], tuple[int, ...], int | None, int], ...] = (
+    ("two-conv", {}, SMALL, 1, 30),
+    ("one-hidden", {}, SMALL, 1, 30),
+    ("one-hidden", {}, SMALL, None, 30),
+    ("two-conv", {}, LARGE, 1, 7),
+    ("vgg11", {"width": 1 / 16}, LARGE, 1, 7),
+    ("resnet18", {"width": 1 / 16}, LARGE, 1, 7),
+    ("vgg11", {}, LARGE, 1, 3),
+    ("resnet18", {}, LARGE, 1, 3),
+)
+"""Network, its options, its pictures, combinations of the outputs matched a step (None: every one), and repeats."""
+
+
+def step_cost(
+    name: str, options: dict[str, Any], shape: tuple[int, ...], combinations: int | None, repeats: int, rows: int = 20
+) -> tuple[float, float]:
     """Processor seconds of one matching step and of one plain training step, both with the update of the weights; the
     median of several that take turns."""
-    model, *students = (models.build(name, shape=(1, 28, 28), outputs=10, seed=seed) for seed in (0, 1, 2))
-    X = torch.rand(rows, 784, generator=torch.Generator().manual_seed(0))
+    model, *students = (models.build(name, shape=shape, outputs=10, seed=seed, **options).eval() for seed in (0, 1, 2))
+    X = torch.rand(rows, math.prod(shape), generator=torch.Generator().manual_seed(0))
     values, gradients = divulge.oracle(model, access="gradient").gradient(X)
     answers = understand(X, values, gradients, outputs="logits")
     loss = normalised(answers, gradients=1.0, values=0.1, combinations=combinations, sharpness=3.0)
@@ -70,11 +88,11 @@ def main() -> None:
         print("\n".join(milli.ROWS))
         return
     if chosen.row is None:
-        for name, combinations in (("two-conv", 1), ("one-hidden", 1), ("one-hidden", None)):
-            matching, plain = step_cost(name, combinations)
+        for name, options, shape, combinations, repeats in COSTS:
+            matching, plain = step_cost(name, options, shape, combinations, repeats)
             which = "every output" if combinations is None else "one combination of the outputs"
             times = f"matching {1e3 * matching:.1f} ms, plain {1e3 * plain:.1f} ms, {matching / plain:.1f} times"
-            print(f"{name}, {which}: {times}")
+            print(f"{name} {options or ''} on {shape}, {which}: {times}", flush=True)
         return
     row = milli.ROWS[chosen.row]
     for q in [int(q) for q in chosen.queries.split(",")] if chosen.queries else row.queries:

@@ -86,7 +86,7 @@ def _rows() -> Iterator[Row]:
     yield Row("3", "two-conv by 2-layer, values", two, [10, 100], student=one, options={**SHORT, **VALUES})
     yield Row("4", "2-layer, Gaussian queries", one, [10, 20, 30, 100], options={"inputs": "gaussian"}, small=True)
     yield Row("4", "2-layer, Gaussian queries, values", one, [100, 1000], options={"inputs": "gaussian", **VALUES})
-    yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={**SHORT, "inputs": "gaussian"})
+    yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"steps": 1500, "inputs": "gaussian"})
     yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 1000})
     yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options={**VALUES, "steps": 800})
     for name in ("vgg11", "resnet18"):
@@ -177,10 +177,11 @@ def _measured(job: tuple[Row, int, int]) -> dict[str, Any]:
 
 
 def read(out: Path) -> list[dict[str, Any]]:
-    """The points measured so far of rows that still exist."""
+    """The points measured so far of rows that still exist; of one that was measured again, the last."""
     path = out / "points.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
-    return [point for line in lines if (point := json.loads(line))["row"] in ROWS]
+    points = {(point["row"], point["queries"], point["seed"]): point for point in map(json.loads, lines)}
+    return [point for point in points.values() if point["row"] in ROWS]
 
 
 def add(out: Path, point: dict[str, Any]) -> None:

@@ -82,3 +82,18 @@ def test_says_what_it_needs_and_when_nothing_came(model: nn.Module, tmp_path: Pa
         reconstruction.from_weights(model, method="paper", n=6, settings=Settings())
     with pytest.raises(InvalidInput, match="row-space method takes Settings"):
         reconstruction.from_weights(model, settings=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("storage", "sentence"),
+    [
+        ("postgresql://me:secret@127.0.0.1:1/trials", "driver|cannot be opened"),  # as psycopg2 is there or not
+        ("nonsense://x", "nonsense database"),
+        ("/nowhere/search.db", "unable to open"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_said_in_one_sentence(storage: str, sentence: str) -> None:
+    network = nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 1))
+    with pytest.raises(InvalidInput, match=sentence) as caught:
+        reconstruction.search(network, n=3, trials=1, storage=storage)
+    assert "secret" not in str(caught.value)

@@ -74,7 +74,7 @@ def search(
     settings = settings or PaperSettings()
     name = _name(model, n, training_inputs, settings)
     task = _Task(model, n, training_inputs, settings, _url(storage), name, seed)
-    study = optuna.create_study(study_name=task.study, storage=task.storage, direction="maximize", load_if_exists=True)
+    study = _opened(optuna, task)
     run(partial(_trial, task), range(_finished(study), trials), workers=workers, stage="trials")
     done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
     if not done:
@@ -84,6 +84,24 @@ def search(
         replace(task.settings, **best.params), float(best.value), _finished(study), task.storage,
         time.perf_counter() - started,
     )  # fmt: skip
+
+
+def _opened(optuna: Any, task: _Task) -> Any:
+    """The study in its database; what stands in the way is said without the address, which may hold a password."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    kind = task.storage.partition("://")[0]
+    try:
+        return optuna.create_study(
+            study_name=task.study, storage=task.storage, direction="maximize", load_if_exists=True
+        )
+    except ImportError as error:
+        raise MissingPackage(
+            f"A {kind} database needs its driver, and none is installed; for PostgreSQL that is psycopg2."
+        ) from error
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+        raise InvalidInput(f"The {kind} database for the trials cannot be opened: {reason}.") from error
 
 
 def _trial(task: _Task, number: int) -> None:

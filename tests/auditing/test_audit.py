@@ -350,6 +350,21 @@ def test_matches_that_chance_explains_are_no_finding() -> None:
     assert _chance(0, 10, 0.01, 300) == 1.0
 
 
+def test_findings_name_the_protection_that_was_measured_against_them() -> None:
+    from divulge.auditing.remedies import with_protection
+
+    def advice(name: str, remedy: str) -> Finding:
+        return Finding(name, "protection", None, name, "succeeded", "none", "m", "c", remedies=(remedy,))
+
+    copied = made_up("copied").run(None, 0.0)  # type: ignore[arg-type]
+    taken = Finding("taken", "informed", "insider", "t", "succeeded", "high", "m", "c")
+    failed = Finding("failed", "informed", "insider", "t", "failed", "none", "m", "c")
+    guards, noise = advice("protection-at-the-endpoint", "limit"), advice("protection-needed", "noise")
+    told = {f.name: f.remedies for f in with_protection([copied, taken, failed, guards, noise])}
+    assert (told["copied"], told["taken"], told["failed"]) == (("limit",), ("noise",), ())
+    assert "divulge bound" in with_protection([taken])[0].remedies[0]
+
+
 def test_commands_repeat_a_finding_as_it_was_made(tmp_path: Path) -> None:
     recipe = divulge.Recipe(widths=[8, 4, 1], loss="logistic", precision="float64")
     folder = tmp_path / "my model"

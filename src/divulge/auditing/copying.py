@@ -18,7 +18,7 @@ from divulge.report.document import asked
 
 FRESH_POINTS = 1000
 REMEDIES: dict[Access, str] = {
-    "value": "Answer labels only, or behind a guard: the section on protection says what each leaves of this attack.",
+    "value": "Answer decisions only, or behind a guard, and limit how much one client may ask.",
     "gradient": "Do not serve raw gradients; each one gives away as much as hundreds of predictions.",
 }
 

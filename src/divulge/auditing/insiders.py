@@ -185,10 +185,7 @@ def _finding(
         },
         seconds=time.perf_counter() - started,
         seed=target.seed,
-        remedies=(
-            "Train with differential privacy; the section on protection says how much noise is enough.",
-            "Release fewer digits: the error of the rebuilt record grows with the rounding of the weights.",
-        )
+        remedies=("Release fewer digits: the error of the rebuilt record grows with the rounding of the weights.",)
         if outcome != "failed"
         else (),
         command=_command(target, rows[0][0] if rows else 0),

@@ -96,6 +96,10 @@ def _run(target: Target, seconds: float) -> Finding:
         },
         seconds=time.perf_counter() - started,
         seed=target.seed,
+        remedies=(
+            f"Private training with noise multiplier {noise:.3g} (epsilon {epsilon:.3g} at delta {delta:.2g}): proven "
+            f"to keep the chance of a reconstruction below {accepted:.1%}. {told}",
+        ),
         command=f"divulge bound --kappa {kappa.upper:.4g} --gamma {accepted:.4g} --steps {schedule.steps} "
         f"--sampling-rate {schedule.sampling_rate:.4g} --delta {delta:.3g}",
         pictures=(Picture(curves.plot(accepted), words, "What no attacker can exceed, against the privacy spent."),),

@@ -219,10 +219,7 @@ def _finding(
         ledger=ledger,
         seconds=seconds,
         seed=target.seed,
-        remedies=(
-            "Train on more records, or stop earlier: the attack needs a network that fits its data perfectly.",
-            "Train with differential privacy; the section on protection says how much noise is enough.",
-        )
+        remedies=("Train on more records, or stop earlier: the attack needs a network that fits its data perfectly.",)
         if outcome != "failed"
         else (),
         command=command,

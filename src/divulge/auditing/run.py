@@ -21,6 +21,7 @@ from divulge import progress
 from divulge.auditing.finding import Finding, Skipped
 from divulge.auditing.opening import training, unseen_of, view_of
 from divulge.auditing.probe import Probe
+from divulge.auditing.remedies import with_protection
 from divulge.auditing.store import KEPT, Store
 from divulge.auditing.target import Target, picture_shape
 from divulge.errors import DivulgeError, InvalidInput
@@ -118,7 +119,7 @@ def audit(
     findings, skipped, finished = _run_all(target, time, store)
     return Report(
         target={**target.as_dict(), "rows_asked_in_this_run": sum(oracle.ledger.total for oracle in view.asked)},
-        findings=findings,
+        findings=with_protection(findings),
         skipped=skipped,
         seconds=clock.perf_counter() - started,
         seed=seed,

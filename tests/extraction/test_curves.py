@@ -158,6 +158,8 @@ def test_the_papers_figures_are_written_and_a_stopped_run_goes_on(
     assert results["2-layer, gradients", 30]["agreement"] > 0.97
     assert "| 2 | 2-layer, gradients | 30 |" in (out / "table.md").read_text()
     assert (out / "figure-2-digits-one-hidden.png").exists()
+    milli.add(out, {**results["2-layer, gradients", 30], "agreement": 0.5})  # measured again: the last counts
+    assert [point["agreement"] for point in milli.read(out) if point["queries"] == 30] == [0.5]
 
 
 def test_every_row_of_the_figures_names_a_target_that_exists() -> None:

@@ -58,6 +58,8 @@ def with_bump(model: ReluNetwork, width: float, seed: int, *, height: float = 1.
     tent = torch.tensor([[1.0, -2.0, 1.0]], dtype=torch.float64) * 2 * height / width
     X = normal(g, 200, model.A.shape[1])
     X = X + (width / 2 - X @ a[0] - b)[:, None] * a
+    if len(model.W) > 1:
+        tent = nn.functional.normalize(normal(g, len(model.W), 1), dim=0) @ tent
     bumped = ReluNetwork(
         torch.cat([model.A, a.repeat(3, 1)]), torch.cat([model.b, offsets]), torch.cat([model.W, tent], dim=1)
     )

@@ -1,5 +1,5 @@
-"""Is `exact` ever wrong? A thousand extractions from gradients and 200 from values: ordinary, degenerate, trained, and
-hiding narrow bumps.
+"""Is `exact` ever wrong? 1,175 extractions from gradients and 200 from values: ordinary, degenerate, trained, and hiding
+narrow bumps.
 
 A bump is a tent that is zero outside a slab: three parallel neurons that cancel. *Tall* ones have height one, so their
 weights grow as the slab narrows; *low* ones have weights like the other neurons, and a height of an eighth of the
@@ -68,6 +68,10 @@ def low(width: float) -> Callable[[int], Case]:
     return lambda seed: with_bump(network(20, 16, seed), width, seed, height=width / 8)
 
 
+def with_five_outputs(width: float) -> Callable[[int], Case]:
+    return lambda seed: with_bump(network(64, 32, seed, outputs=5), width, seed)
+
+
 def by_gradients(model: nn.Module, seed: int) -> Extraction:
     return from_gradients(divulge.oracle(model, access="gradient"), seed=seed)
 
@@ -84,6 +88,8 @@ def cases() -> Iterator[tuple[str, float | None, int, Callable[[int], Case]]]:
         yield "tall bump", width, EACH, tall(width)
     for width in LOW:
         yield "low bump", width, EACH, low(width)
+    for width in TALL:
+        yield "bump, 64-32-5", width, EACH // 2, with_five_outputs(width)
 
 
 def fewer_cases() -> Iterator[tuple[str, float | None, int, Callable[[int], Case]]]:

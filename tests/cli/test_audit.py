@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from divulge.cli import app
-from divulge.cli.common import seconds_of
+from divulge.cli.common import seconds_of, show
 from divulge.errors import InvalidInput
 
 runner = CliRunner()
@@ -90,3 +90,11 @@ def test_the_version_and_times_as_people_write_them() -> None:
     assert [seconds_of(text) for text in ("90", "90s", "5m", "1.5h")] == [90, 90, 300, 5400]
     with pytest.raises(InvalidInput):
         seconds_of("0")
+
+
+def test_json_holds_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    show({"a": float("nan"), "b": torch.tensor([1.0, float("inf")]), "c": Path("x")}, json_wanted=True, quiet=False,
+         text="")  # fmt: skip
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"a": None, "b": [1.0, None], "c": "x"}

@@ -9,7 +9,7 @@ import typer
 
 from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, seconds_of, session, show
 from divulge.cli.target import InputShape, RateLimit, Target, TokenEnv, TrustPickle, shape_of
-from divulge.errors import InvalidInput
+from divulge.errors import InvalidInput, JournalMismatch
 
 if TYPE_CHECKING:
     from divulge.oracles import Access
@@ -63,7 +63,6 @@ def command(
 ) -> None:
     """Run every attack that fits a model and write a report of what it gives away."""
     with session(json=json, quiet=quiet):
-        import divulge
         from divulge.auditing import SEVERITIES
 
         if fail_on is not None and fail_on not in SEVERITIES:
@@ -74,7 +73,8 @@ def command(
             raise InvalidInput(f"There is no audit in {resume} to go on with; run it with --out first.")
         known = _known(target, data, data_dir, target_column, recipe)
         folder.mkdir(parents=True, exist_ok=True)
-        report = divulge.audit(
+        report = _audited(
+            folder,
             target,
             access=cast("Access | None", access),
             guard=guard,
@@ -88,7 +88,6 @@ def command(
             input_shape=shape_of(input_shape),
             output=output,
             workers=jobs_of(workers),
-            journal=folder / "answers.db",
             token_env=token_env,
             rate_limit=rate_limit,
             data_name=_data_words(data, data_dir, target_column),
@@ -101,6 +100,16 @@ def command(
         raise typer.Exit(FAILED_THE_THRESHOLD)
     if not report.finished:
         raise typer.Exit(130)
+
+
+def _audited(folder: Path, target: str, **options: Any) -> Any:
+    import divulge
+
+    journal = folder / "answers.db"
+    try:
+        return divulge.audit(target, journal=journal, **options)
+    except JournalMismatch as error:
+        raise InvalidInput(f"{error} Choose another --out, or delete {journal}.") from error
 
 
 def _forms(wanted: list[str] | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -61,16 +62,24 @@ def jobs_of(workers: str | None) -> int | str | None:
 def show(result: dict[str, Any], *, json_wanted: bool, quiet: bool, text: str) -> None:
     """Print a command's result: ``text`` for a person, or the dictionary as one JSON object for a program."""
     if json_wanted:
-        sys.stdout.write(json.dumps(result, default=_plain) + "\n")
+        sys.stdout.write(json.dumps(_plain(result)) + "\n")
     elif not quiet:
         typer.echo(text)
 
 
 def _plain(value: Any) -> Any:
-    """Tensors, arrays, paths and dataclass-like results as JSON-ready values."""
+    """JSON-ready values: tensors, arrays, paths and results as such, and null for NaN and infinity, which JSON lacks."""
+    if isinstance(value, dict):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
     for convert in ("as_dict", "tolist"):
         if hasattr(value, convert):
-            return getattr(value, convert)()
+            return _plain(getattr(value, convert)())
     return str(value)
 
 

@@ -68,7 +68,7 @@ def show(result: dict[str, Any], *, json_wanted: bool, quiet: bool, text: str) -
 
 
 def _plain(value: Any) -> Any:
-    """JSON-ready values: tensors, arrays, paths and results as such, and null for NaN and infinity, which JSON lacks."""
+    """JSON-ready values: tensors, arrays, paths and results, with null for NaN and infinity, which JSON lacks."""
     if isinstance(value, dict):
         return {str(name): _plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):

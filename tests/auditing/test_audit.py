@@ -19,7 +19,8 @@ from divulge.auditing import probe as probing
 from divulge.auditing import run as running
 from divulge.auditing.fidelity import Judge
 from divulge.auditing.finding import Finding
-from divulge.auditing.target import kind_by_asking, kind_of_module
+from divulge.auditing.opening import view_of
+from divulge.auditing.target import Target, kind_by_asking, kind_of_module
 from divulge.errors import AttackFailed, DivulgeError, InvalidInput, WrongShape
 from divulge.report import schema
 
@@ -82,6 +83,29 @@ def test_a_table_gives_up_its_records_one_by_one() -> None:
     assert [row[0] for row in rebuilt.tables[1].rows] == list(table.columns)
     assert "protection-needed" in names(report)
     assert "informed-linear" in report.html()
+
+
+def test_a_closed_form_is_found_where_the_network_reader_sees_none() -> None:
+    from sklearn.linear_model import PoissonRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import LinearSVC
+
+    from divulge.auditing.insiders import _linear_obstacle, _run_linear
+
+    table = datasets.load("diabetes")
+    X, y = table.train.X.double().numpy(), table.train.y.double().numpy()
+    models = [PoissonRegressor(tol=1e-12, max_iter=2000), make_pipeline(StandardScaler(), LinearSVC())]
+    views = [view_of(model.fit(X, y > y.mean() if i else y), access=None, guard="", seed=0, trust_pickle=False,
+                     options={}, remote_options={}) for i, model in enumerate(models)]  # fmt: skip
+    poisson, svc = (
+        Target("t", view.kind, view.access, view.input_dim, view.output_dim, view.make_oracle,
+               estimator=view.estimator, inputs=torch.as_tensor(X), labels=torch.as_tensor(y))
+        for view in views
+    )  # fmt: skip
+    assert _linear_obstacle(svc) == "there is no closed form for LinearSVC."
+    assert _linear_obstacle(poisson) == ""
+    assert _run_linear(poisson, 30.0).outcome == "succeeded"
 
 
 def test_a_record_is_not_claimed_when_the_model_does_not_hold_it() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from divulge.auditing.finding import Finding, Outcome, Picture, Table, severity_of
 from divulge.auditing.probe import Probe, TimeUp, deadline
 from divulge.auditing.target import Target
-from divulge.errors import DivulgeError
+from divulge.errors import DivulgeError, UnsupportedModel
 from divulge.report.pictures import picture_grid
 
 RUNS = 20
@@ -29,12 +29,15 @@ RECORDS = 5
 
 
 def _linear_obstacle(target: Target) -> str:
-    if not target.grants("weights"):
-        return f"the access granted ({target.access}) does not include the weights."
+    from divulge.informed.linear_models import read
+
     if target.estimator is None:
-        return "the target is not a fitted scikit-learn model."
-    if target.kind != "linear":
-        return "the closed form is for linear models."
+        return "the target is not a fitted scikit-learn model whose coefficients were granted."
+    last = target.estimator[-1] if hasattr(target.estimator, "steps") else target.estimator
+    try:
+        read(last)
+    except UnsupportedModel:
+        return f"there is no closed form for {type(last).__name__}."
     if target.inputs is None or target.labels is None:
         return "the training data was not given; the insider knows all of it but one record."
     return ""

@@ -15,6 +15,7 @@ from divulge.auditing.target import Kind, fit_data, kind_by_asking, kind_of_modu
 from divulge.errors import DivulgeError, InvalidInput, UnsupportedModel
 from divulge.oracles import Access, Oracle, load_model, oracle
 from divulge.oracles.base import check_access
+from divulge.oracles.sklearn_model import is_estimator
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,12 @@ class View:
     """Tells this model from another of the same name; empty for a remote one, which its journal tells apart."""
     asked: list[Oracle]
     """Every oracle that was made so far."""
+    estimator: Any
+    """The fitted scikit-learn estimator, where the target is one and less was not asked for."""
 
     @property
     def name(self) -> str:
         return Path(self.origin).name if self.origin else type(self.source).__name__
-
-    @property
-    def estimator(self) -> Any:
-        """The fitted scikit-learn estimator, where the target is one and its weights are granted."""
-        if self.access != "weights" or isinstance(self.source, nn.Module):
-            return None
-        return self.source
 
 
 def view_of(
@@ -65,12 +61,13 @@ def view_of(
     asked: list[Oracle] = []
     make = _oracle_maker(source, {**options, **(remote_options if remote else {})}, asked, guard=guard, seed=seed)
     outside = remote or bool(guard) or isinstance(source, str | Path)
+    estimator = source if access in ("weights", None) and not outside and is_estimator(source) else None
     module = _weights_of(source) if access in ("weights", None) and not outside else None
     access = access or _widest(make, guard, outside=outside, weights=module is not None)
     first = make("gradient" if access == "weights" else access)
     kind: Kind = kind_of_module(module) if module is not None else _kind_by_asking(make, access)
     digest = "" if remote else _digest(source, {**options, "budget": None})
-    return View(source, origin, access, make, first.input_dim, first.output_dim, module, kind, digest, asked)
+    return View(source, origin, access, make, first.input_dim, first.output_dim, module, kind, digest, asked, estimator)
 
 
 def _widest(make: Any, guard: str, *, outside: bool, weights: bool) -> Access:

@@ -76,7 +76,8 @@ def _run(target: Target, seconds: float) -> Finding:
         name="protection-needed",
         question="protection",
         adversary=None,
-        title=f"Private training at epsilon {epsilon:.3g} would keep any reconstruction below a {accepted:.0%} chance",
+        title=f"Private training at epsilon {epsilon:.3g} would keep any reconstruction below a {accepted:.0%} chance"
+        + (f" (a blind guess has {kappa.estimate:.0%})" if accepted > ACCEPTED else ""),
         outcome="succeeded",
         severity="none",
         meaning=f"Trained privately with noise multiplier {noise:.3g}, no attacker whatever rebuilds a record to "

@@ -57,6 +57,9 @@ def test_compare_exits_5_when_something_got_worse(trained: Path, tmp_path: Path)
     worse = run("compare", str(tmp_path / "old.json"), str(tmp_path / "new.json"), "--json")
     assert worse.exit_code == 5
     assert json.loads(worse.stdout)["changes"][0]["verdict"] == "worse"
+    (tmp_path / "nothing.json").write_text(json.dumps({"findings": []}))
+    assert run("compare", str(tmp_path / "nothing.json"), str(tmp_path / "new.json")).exit_code == 5
+    assert run("compare", str(tmp_path / "new.json"), str(tmp_path / "nothing.json")).exit_code == 0
 
 
 @pytest.mark.parametrize(

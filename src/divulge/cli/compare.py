@@ -16,7 +16,7 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what changed between two versions of a model, by their audits; exit 5 if something got worse."""
+    """Show what changed between two versions of a model, by their audits; exit 5 if something new or worse was taken."""
     with session(json=json, quiet=quiet):
         from divulge.report import compare
         from divulge.report.document import number
@@ -35,5 +35,5 @@ def command(
             ]
         }  # fmt: skip
         show(result, json_wanted=json, quiet=quiet, text="\n".join(lines) or "Neither report has findings.")
-    if any(change.verdict == "worse" for change in changes):
+    if any(change.alarming for change in changes):
         raise typer.Exit(5)

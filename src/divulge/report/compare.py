@@ -28,6 +28,11 @@ class Change:
         step = SEVERITIES.index(self.after) - SEVERITIES.index(self.before)
         return "worse" if step > 0 else "better" if step < 0 else "same"
 
+    @property
+    def alarming(self) -> bool:
+        """Something was taken that was not taken before, or that matters more now."""
+        return self.verdict == "worse" or (self.verdict == "new" and self.after != "none")
+
 
 def compare(before: str | Path, after: str | Path) -> list[Change]:
     """The findings of two report.json files side by side, worst changes first."""

@@ -16,7 +16,7 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what changed between two versions of a model, by their audits; exit 5 if something new or worse was taken."""
+    """Show what changed between two versions of a model, by their audits; exits 5 if more was taken."""
     with session(json=json, quiet=quiet):
         from divulge.report import compare
         from divulge.report.document import number

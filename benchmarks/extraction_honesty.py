@@ -1,4 +1,4 @@
-"""Is `exact` ever wrong? 1,175 extractions from gradients and 200 from values: ordinary, degenerate, trained, and hiding
+"""Is `exact` ever wrong? 1,175 extractions from gradients and 200 from values: ordinary, degenerate, trained and hiding
 narrow bumps.
 
 A bump is a tent that is zero outside a slab: three parallel neurons that cancel. *Tall* ones have height one, so their

@@ -268,7 +268,11 @@ def test_what_does_not_belong_together_is_said() -> None:
         ({"training_data": (torch.zeros(5, 3), torch.zeros(5))}, WrongShape, "do not fit"),
         ({"training_data": (torch.zeros(5, 8), torch.zeros(4))}, InvalidInput, "5 rows and 4 labels"),
         ({"training_data": (torch.full((5, 8), torch.nan), torch.zeros(5))}, InvalidInput, "NaN"),
+        ({"training_data": (torch.zeros(3, 8), ["a", "b", "c"])}, InvalidInput, "numbers for labels"),
+        ({"training_data": ([["a"] * 8], [0])}, InvalidInput, "rows of numbers"),
         ({"time": 0}, InvalidInput, "time"),
+        ({"time": "5m"}, InvalidInput, "seconds"),
+        ({"seed": -1}, InvalidInput, "seed"),
         ({"price": -1}, InvalidInput, "price"),
         ({"access": "everything"}, DivulgeError, "everything"),
         ({"access": "weights", "guard": "round:3"}, InvalidInput, "guard"),
@@ -298,6 +302,18 @@ def test_a_smooth_classifier_is_learned_from_its_explanations(monkeypatch: pytes
     assert agreement > 0.9
     assert accuracy > 0.9
     assert learned.severity == ("high" if agreement >= 0.98 else "medium")
+
+
+def test_a_data_frame_brings_its_columns() -> None:
+    pandas = pytest.importorskip("pandas")
+    from sklearn.linear_model import Ridge
+
+    table = datasets.load("diabetes")
+    X = pandas.DataFrame(table.train.X.double().numpy(), columns=list(table.columns))
+    y = pandas.Series(table.train.y.double().numpy())
+    report = divulge.audit(Ridge().fit(X, y), (X, y), time=30, seed=np.int64(1))
+    rebuilt = next(f for f in report.findings if f.name == "informed-linear")
+    assert [row[0] for row in rebuilt.tables[1].rows] == list(table.columns)
 
 
 @pytest.mark.parametrize(

@@ -352,3 +352,19 @@ def test_an_oracle_without_weights_or_gradients_says_so():
         oracle._forward(torch.zeros(1, 2))
     assert oracle.ledger.total == 0
     assert oracle.eps == torch.finfo(torch.float64).eps
+
+
+@pytest.mark.parametrize("attack", ["from_values", "from_gradients", "worst_case", "deep_from_gradients",
+                                    "softmax_regression", "span.from_gradients", "span.from_labels"])  # fmt: skip
+def test_every_attack_wants_an_oracle_and_a_seed(attack):
+    package, _, name = attack.rpartition(".")
+    function = getattr(getattr(divulge, package or "extraction"), name)
+    model = nn.Linear(4, 3).double()
+    with pytest.raises(InvalidInput, match=r"divulge\.oracle"):
+        function(model)
+    for seed in ("x", -1, 0.5):
+        with pytest.raises(InvalidInput, match="seed"):
+            function(divulge.oracle(model, access="gradient"), seed=seed)
+    if attack != "span.from_labels":
+        a, b = (function(divulge.oracle(model, access="gradient"), seed=seed) for seed in (3, np.int64(3)))
+        assert a.ledger.total == b.ledger.total > 0

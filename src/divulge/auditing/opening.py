@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -152,10 +153,11 @@ def training(data: Any, input_dim: int, shape: Any, columns: Any) -> tuple[Tenso
         data = data.train
     try:
         X, y = data
-        labels = torch.as_tensor(y)
+        labels = torch.as_tensor(y if isinstance(y, Tensor) else np.asarray(y))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"Training data comes as (X, y), with numbers for labels: {error}.") from error
     inputs = fit_data(X, input_dim, "training data")
+    columns = columns or tuple(map(str, getattr(X, "columns", ())))
     if len(labels) != len(inputs):
         raise InvalidInput(f"The training data has {len(inputs)} rows and {len(labels)} labels.")
     return inputs, labels, shape, columns

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -215,7 +216,10 @@ def _bends_are_few(bends: Tensor) -> bool:
 
 def fit_data(inputs: Any, input_dim: int, what: str) -> Tensor:
     """Rows [n, d] as float64, checked against the model's width."""
-    rows = torch.as_tensor(inputs)
+    try:
+        rows = torch.as_tensor(inputs if isinstance(inputs, Tensor) else np.asarray(inputs, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"The {what} must be rows of numbers: {error}.") from error
     rows = rows.reshape(len(rows), -1).to(torch.float64)
     if rows.shape[1] != input_dim:
         raise WrongShape(

@@ -29,7 +29,7 @@ from divulge.extraction.lesson import Lesson
 from divulge.extraction.linear_student import is_linear
 from divulge.extraction.result import Extraction
 from divulge.extraction.students import Outline, Student, logits_of
-from divulge.oracles.base import Oracle, Spent, as_rows, check_finite_rows
+from divulge.oracles.base import Oracle, Spent, as_rows, at_the_door, check_finite_rows
 from divulge.workers import Workers
 
 ACTIVE_ROUNDS = 3
@@ -77,6 +77,7 @@ def by_training(
 
     If the budget ends or the target fails in the middle, the error carries in ``partial`` the copy learned so far.
     """
+    seed = at_the_door(oracle, seed)
     options = Options(
         queries, choose, match, weight, method, target_output, classes, ensemble, steps, batch_size, learning_rate,
         combinations, sharpness, hold_out, input_shape, device, seed,

@@ -30,7 +30,7 @@ from divulge.extraction.network import Copy, Neurons
 from divulge.extraction.result import Extraction
 from divulge.extraction.verification import spread
 from divulge.models import MLP
-from divulge.oracles.base import Oracle
+from divulge.oracles.base import Oracle, at_the_door
 from divulge.progress import report
 
 EXACT = 1e-9
@@ -46,6 +46,7 @@ FAR = 100.0
 
 def deep_from_gradients(oracle: Oracle, *, seed: int = 0, checks: int = 1000) -> Extraction:
     """Rebuild a network of two hidden ReLU layers from its gradients, and certify it on ``checks`` fresh rows."""
+    seed = at_the_door(oracle, seed)
     if checks < 16:
         raise InvalidInput(f"At least 16 fresh rows are needed to certify a copy; got checks={checks}.")
     run = _Run(oracle, seed, checks)

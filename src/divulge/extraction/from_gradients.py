@@ -34,7 +34,7 @@ from divulge.extraction.network import Copy
 from divulge.extraction.result import Extraction
 from divulge.extraction.rounding import HIDDEN, Heard, listen
 from divulge.extraction.verification import Verification, fresh_points, smallest_gap, spread
-from divulge.oracles.base import Oracle, Spent
+from divulge.oracles.base import Oracle, Spent, at_the_door
 from divulge.progress import report
 
 Method = Literal["default", "paper"]
@@ -70,6 +70,7 @@ def from_gradients(
     gap down to 0.01. ``outputs`` is what the oracle shows, logits or probabilities; by default several outputs tell,
     and a single one counts as a logit. ``delta`` is the printed algorithm's failure probability.
     """
+    seed = at_the_door(oracle, seed)
     if method not in ("default", "paper"):
         raise InvalidInput(f'method is "default" or "paper", not {method!r}.')
     if width is not None and width < 0:

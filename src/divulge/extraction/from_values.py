@@ -37,7 +37,7 @@ from divulge.extraction.precision import measure
 from divulge.extraction.result import Extraction
 from divulge.extraction.rounding import HIDDEN, listen
 from divulge.extraction.verification import fresh_points, smallest_gap
-from divulge.oracles.base import Oracle, Spent
+from divulge.oracles.base import Oracle, Spent, at_the_door
 
 EXACT, PRECISE = 1e-8, 2e-9
 """A copy whose worst error on fresh points is at most this share of the output's standard deviation is exact; beyond
@@ -88,6 +88,7 @@ def from_values(
     ``outputs`` is what the oracle shows, logits or probabilities; by default several outputs tell, and a single one
     counts as a logit.
     """
+    seed = at_the_door(oracle, seed)
     if method not in ("default", "paper"):
         raise InvalidInput(f'method is "default" or "paper", not {method!r}.')
     if method == "paper":

@@ -18,7 +18,7 @@ from divulge.extraction.logits import Outputs
 from divulge.extraction.result import Extraction
 from divulge.extraction.verification import spread
 from divulge.models import MLP
-from divulge.oracles.base import Oracle
+from divulge.oracles.base import Oracle, at_the_door
 from divulge.oracles.torch_model import Probabilities
 
 CHECKS = 16
@@ -38,6 +38,7 @@ def softmax_regression(
 
     ``outputs`` is what the oracle shows; None tells it from the answer, since probabilities sum to one.
     """
+    seed = at_the_door(oracle, seed)
     if outputs not in (None, "logits", "probabilities"):
         raise InvalidInput(f'outputs is "logits" or "probabilities", not {outputs!r}.')
     began, before = time.perf_counter(), oracle.ledger.snapshot()

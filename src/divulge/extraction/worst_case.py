@@ -26,7 +26,7 @@ from divulge.extraction.draft import Draft
 from divulge.extraction.lines import Array
 from divulge.extraction.precision import measure
 from divulge.extraction.result import Extraction
-from divulge.oracles.base import Oracle
+from divulge.oracles.base import Oracle, at_the_door
 
 EXACT = 1e-8
 FARTHER = 32
@@ -80,6 +80,7 @@ def worst_case(
     would cost more than ``epsilon``. ``checks`` fresh inputs measure the error. ``width`` and ``delta`` are for
     ``method="paper"``.
     """
+    seed = at_the_door(oracle, seed)
     if method not in ("default", "paper"):
         raise InvalidInput(f'method is "default" or "paper", not {method!r}.')
     if not 0 < epsilon < 1:

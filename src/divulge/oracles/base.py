@@ -299,6 +299,18 @@ def is_whole(number: Any) -> bool:
     return isinstance(number, Real) and not isinstance(number, bool) and float(number).is_integer()
 
 
+def at_the_door(oracle: Any, seed: Any) -> int:
+    """What every attack on an oracle checks before it asks: that this is one, and that the seed is a number."""
+    if not isinstance(oracle, Oracle):
+        raise InvalidInput(
+            f"An attack asks through an oracle, and this is a {type(oracle).__name__}; wrap it: divulge.oracle(model, "
+            "access=...)."
+        )
+    if not is_whole(seed) or seed < 0:
+        raise InvalidInput(f"A seed is a whole number from zero; got {seed!r}.")
+    return int(seed)
+
+
 def check_access(access: str) -> None:
     if access not in ACCESS_LEVELS:
         raise UnknownAccess(f"There is no access level {access!r}; choose one of {', '.join(ACCESS_LEVELS)}.")

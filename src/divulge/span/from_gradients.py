@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from divulge.errors import AttackFailed, DivulgeError, InvalidInput
-from divulge.oracles.base import Oracle
+from divulge.oracles.base import Oracle, at_the_door
 from divulge.span.differences import check_directions, stencil_rows, uncalibrated
 from divulge.span.moves import gaussian
 from divulge.span.recovery import Method, Recovery
@@ -53,6 +53,7 @@ def from_gradients(
     ``samples`` is how many gradients are taken (at most, when adaptive). ``rank`` stops the run once that many
     directions are found. ``outputs`` picks one output, or "all". Points are Gaussian with standard deviation ``scale``.
     """
+    seed = at_the_door(oracle, seed)
     source = _check(oracle, method, source, samples, rank, outputs, patience, scale)
     paper = method == "paper"
     if paper and samples is None:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from divulge.errors import AttackFailed, DivulgeError, InvalidInput
-from divulge.oracles.base import Oracle
+from divulge.oracles.base import Oracle, at_the_door
 from divulge.progress import report
 from divulge.span.boundary import Inside, Normal, Outlook, bisect_segments, normal_at, outlook
 from divulge.span.result import Span
@@ -51,6 +51,7 @@ def from_labels(
     within their slice. ``extra`` takes that part of the rank in further normals (0.5: half as many again), which
     average errors out. ``scale`` is the spread of the points, ``step`` the distance of the differences.
     """
+    seed = at_the_door(oracle, seed)
     _check(oracle, rank, method, precision, extra, tries, scale, step)
     if precision == "extended" or method == "paper":
         from divulge.span.printed import printed_algorithm

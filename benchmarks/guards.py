@@ -22,7 +22,7 @@ from divulge.training import Recipe, evaluate
 TARGETS = (11, 12)
 """Seeds of the targets; settings were chosen on others."""
 GUARDS = (
-    "", "round:8", "round:6", "round:4", "round:3", "round:2", "noise:0.001", "noise:0.1", "noise:1",
+    "", "round:8", "round:7", "round:6", "round:5", "round:4", "round:3", "round:2", "noise:0.001", "noise:0.1", "noise:1",
     "smoothgrad:0.3:20", "smoothgrad:3:20", "top:1", "label",
 )  # fmt: skip
 SHOWN_AS_PROBABILITIES = ("", "round:2", "top:1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -28,7 +29,8 @@ def test_measured_success_stays_below_the_bounds_and_the_files_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(balle_dp, "EPSILONS", (1.0, 1e4, math.inf))
-    result = balle_dp.measure(_digits(), balle_dp.Scale(40, 200, 12), tmp_path, seed=0)
+    study = dataclasses.replace(balle_dp.MNIST, fixed=40, shadows=200, targets=12, noisy_shadows=100)
+    result = balle_dp.measure(study, _digits(), tmp_path, models=tmp_path / "models", seed=0)
     assert json.loads((tmp_path / "results.json").read_text()) == json.loads(json.dumps(result))
     private, weak, none = result["points"]
     assert none["epsilon"] == "inf"
@@ -41,6 +43,6 @@ def test_measured_success_stays_below_the_bounds_and_the_files_are_written(
             low, high = got["interval"]
             assert low <= got["share"] <= high
             assert all(low <= bound <= 1 for bound in got["bounds"].values())
-    for name in ("figure9.png", "figure10.png", "success-0.01.png", "success-0.02.png"):
+    for name in ("errors.png", "pictures.png", "success-0.01.png", "success-0.02.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "table.md").read_text().count("\n") == 4 + len(result["points"])

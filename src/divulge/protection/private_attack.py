@@ -5,8 +5,9 @@ to noisy examples is a penalised fit to clean ones, so no noise need be drawn: t
 target is and otherwise noiseless, one set of them serves every epsilon, and the noise enters as what it is. The model,
 for each class: a record moves the weights by s u, its direction u Gaussian with the shadows' mean and covariance, its
 length s as often as the shadows', and the release adds Gaussian noise. The reconstruction is the posterior mean over
-classes and lengths. How large the noise is in the weights, and how far the model is trusted, is settled on shadow
-records that were held back, trained with noise.
+classes and lengths. Of networks with convolutions the features of one layer are read instead of all weights, and there
+is one class for all labels (``divulge.protection.readings``). How large the noise is in what is read, and how far the
+model is trusted, is settled on shadow records that were held back, trained with noise.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from divulge.errors import InvalidInput
 from divulge.protection.private_training import train_many
+from divulge.protection.readings import Features, reading_of
 from divulge.training import Privacy, Recipe
 from divulge.workers import Workers
 
@@ -36,7 +38,8 @@ _TRUST = (1.0, 1.4, 2.0, 2.8, 4.0, 8.0)  # the noise is taken to be so many time
 class _Class:
     """What the records of one label do to the weights, in the coordinates of their principal directions."""
 
-    label: int
+    label: int | None
+    """None where the class is all records."""
     share: float
     mean: Tensor
     """[P]: the mean direction."""
@@ -79,10 +82,16 @@ class Shadowed:
     held_weights: Tensor
     reference: Tensor
     """[P]: where the known records alone lead."""
+    reading: Features | None
     classes: tuple[_Class, ...]
     typical: float
-    """A typical record's effect, a weight."""
+    """A typical record's effect, a weight (or whatever is read)."""
     bounds: tuple[float, float]
+
+    def read(self, weights: Tensor) -> Tensor:
+        """What the attack looks at of released weights [B, P]."""
+        away = weights.double() - self.reference
+        return away if self.reading is None else self.reading.of(away)
 
     def against(
         self, noise_multiplier: float, *, seed: int = 0, workers: Workers = None, folder: str | Path | None = None
@@ -97,7 +106,7 @@ class Shadowed:
             seeds = [seed + number for number in range(len(self.held[0]))]
             noisy = _with_noise(self.recipe, noise_multiplier)
             weights = train_many(noisy, *self.known, *self.held, seeds, workers=workers, folder=folder).double()
-            noise = float((weights - self.held_weights).square().mean().sqrt())
+            noise = float((self.read(weights) - self.read(self.held_weights)).square().mean().sqrt())
         least = max(noise, _LEAST * self.typical)
         tried = [PrivateAttack(self, noise_multiplier, noise, trust * least) for trust in _TRUST]
         truth = self.held[0].flatten(1).double()
@@ -111,18 +120,23 @@ class PrivateAttack:
     shadowed: Shadowed
     noise_multiplier: float
     noise: float
-    """Its deviation in a trained weight, as measured."""
+    """Its deviation in a trained weight (or whatever is read), as measured."""
     assumed: float
     """What the model assumes, which did best on the records held back."""
 
     def __call__(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        away = weights.double() - self.shadowed.reference
-        every = [known.posterior(away, self.assumed) for known in self.shadowed.classes]
+        seen = self.shadowed.read(weights)
+        every = [known.posterior(seen, self.assumed) for known in self.shadowed.classes]
         share = torch.softmax(torch.cat([evidence for evidence, _ in every]), dim=0)  # [classes x lengths, B]
         rows = (share[:, :, None] * torch.cat([rows for _, rows in every])).sum(dim=0)
+        return rows.clamp(*self.shadowed.bounds), self._labels(weights, share)
+
+    def _labels(self, weights: Tensor, share: Tensor) -> Tensor:
+        if self.shadowed.reading is not None:
+            return self.shadowed.reading.labels(weights.double() - self.shadowed.reference)
         labels = torch.tensor([known.label for known in self.shadowed.classes])
-        likely = share.view(len(labels), -1, len(away)).sum(dim=1).argmax(dim=0)
-        return rows.clamp(*self.shadowed.bounds), labels[likely]
+        likely = share.view(len(labels), -1, len(weights)).sum(dim=1).argmax(dim=0)
+        return labels[likely]
 
 
 def learn(
@@ -154,21 +168,28 @@ def learn(
     weights = train_many(noiseless, *known, rows, labels, seeds, workers=workers, folder=folder).double()
     model = noiseless.train(*known)
     reference = torch.cat([p.detach().flatten() for p in model.parameters()]).double()
-    away = weights[HELD:] - reference
-    taught = rows[HELD:].flatten(1).double()
-    classes = []
-    for label in sorted(set(labels[HELD:].tolist())):
-        chosen = labels[HELD:] == label
-        if int(chosen.sum()) > 1:
-            classes.append(_class(label, float(chosen.double().mean()), away[chosen], taught[chosen]))
-    if not classes:
-        raise InvalidInput("Every shadow record has a label of its own; the attack needs several of a class.")
+    reading = reading_of(recipe)
+    away = weights[HELD:] - reference if reading is None else reading.of(weights[HELD:] - reference)
+    classes = _classes(away, rows[HELD:].flatten(1).double(), labels[HELD:], by_label=reading is None)
     typical = float(away.norm(dim=1).median()) / math.sqrt(away.shape[1])
     held = rows[:HELD], labels[:HELD]
-    return Shadowed(recipe, known, held, weights[:HELD], reference, tuple(classes), typical, bounds)
+    return Shadowed(recipe, known, held, weights[:HELD], reference, reading, classes, typical, bounds)
 
 
-def _class(label: int, share: float, away: Tensor, rows: Tensor) -> _Class:
+def _classes(away: Tensor, rows: Tensor, labels: Tensor, *, by_label: bool) -> tuple[_Class, ...]:
+    if not by_label:
+        return (_class(None, 1.0, away, rows),)
+    classes = []
+    for label in sorted(set(labels.tolist())):
+        chosen = labels == label
+        if int(chosen.sum()) > 1:
+            classes.append(_class(label, float(chosen.double().mean()), away[chosen], rows[chosen]))
+    if not classes:
+        raise InvalidInput("Every shadow record has a label of its own; the attack needs several of a class.")
+    return tuple(classes)
+
+
+def _class(label: int | None, share: float, away: Tensor, rows: Tensor) -> _Class:
     lengths = away.norm(dim=1).clamp(min=torch.finfo(away.dtype).tiny)
     directions = away / lengths[:, None]
     mean, row_mean = directions.mean(dim=0), rows.mean(dim=0)

@@ -33,6 +33,7 @@ from divulge.protection.clipping import Stack, clipped_sum
 from divulge.protection.layerwise import Layerwise
 from divulge.training import Privacy, Recipe, check_outputs, shaped
 
+_ELEMENTS = 2**20  # units times rows times models that are worked on at once
 ClippedSum = Callable[[], tuple[list[Tensor], Tensor]]
 """Clipped gradients summed, and the norms before clipping, at the parameters as they are."""
 
@@ -72,14 +73,14 @@ def train_many(
     records_y: Any,
     noise_seeds: Sequence[int],
     *,
-    at_once: int = 64,
+    at_once: int | None = None,
     workers: pool.Workers = None,
     folder: str | Path | None = None,
 ) -> Tensor:
     """One private model for each record, trained on the known data and that record: their weights, [B, P].
 
     The same as ``train`` on ``known + [record]`` with ``noise_seed`` replaced, ``at_once`` models in a tensor program
-    where they are multilayer perceptrons. Without ``recipe.privacy`` neither clipping nor noise is applied, which is
+    where they are multilayer perceptrons (as many as work well, by default). Without ``recipe.privacy`` neither clipping nor noise is applied, which is
     the baseline for its cost. ``workers`` is as in ``divulge.workers``; ``folder`` keeps what is trained, and a run
     that was killed goes on from there.
     """
@@ -89,7 +90,7 @@ def train_many(
     if len(noise_seeds) != len(own[0]):
         raise InvalidInput(f"Each of the {len(own[0])} models needs a noise seed; got {len(noise_seeds)}.")
     group = partial(_train_group, recipe, known)
-    size = at_once if isinstance(recipe.initial_model(), MLP) else 4
+    size = at_once or _group_size(recipe.initial_model(), len(known[0]))
     parts = [slice(first, first + size) for first in range(0, len(own[0]), size)]
     jobs = [(own[0][part], own[1][part], list(noise_seeds[part])) for part in parts]
     told: dict[str, Any] = {"workers": workers, "stage": "training private models"}
@@ -97,6 +98,13 @@ def train_many(
         return torch.cat(pool.run(group, jobs, **told))
     kept = Path(folder) / _digest(recipe.as_dict(), known)  # each training of its own kind apart
     return torch.cat(pool.checkpointed(group, jobs, kept, key=lambda job: _digest(job[2], job[:2]), **told))
+
+
+def _group_size(model: nn.Module, rows: int) -> int:
+    """So many that a group works in the cache and is done in well under a minute."""
+    if not isinstance(model, MLP):
+        return 4
+    return max(1, min(64, _ELEMENTS // (max(model.spec["widths"][1:]) * rows)))
 
 
 Job = tuple[Tensor, Tensor, list[int]]

@@ -26,7 +26,8 @@ from divulge.reconstruction.kinks import meeting_points
 from divulge.reconstruction.network import Network, read
 from divulge.reconstruction.paper import PaperSettings, reconstruct
 from divulge.reconstruction.result import Reconstruction
-from divulge.reconstruction.stationarity import Candidates, Prior, Problem, Settings
+from divulge.reconstruction.separation import separable, separated
+from divulge.reconstruction.stationarity import SEPARATED, Candidates, Prior, Problem, Settings
 from divulge.reconstruction.subspace import RowSpace, row_space
 
 Method = Literal["row-space", "paper", "kinks"]
@@ -93,14 +94,16 @@ def from_weights(
             raise InvalidInput(f"{name} is a whole number from 1 on; got {count}.")
     network = read(model)
     space = row_space(network, n=_checked_count(n), whole=samples is not None)
+    picture = matching.picture_shape(network.input_dim) if shape is None else shape
+    picture = picture if separable(space, picture) else None
     attack = _Attack(
-        network, space, _prior(network, mean, value_range), settings or Settings(),
-        samples or max(3 * (n or space.rank), 4), restarts, str(device),
+        network, space, _prior(network, mean, value_range), settings or (Settings() if picture is None else SEPARATED),
+        samples or max(3 * (n or space.rank), 4), restarts, str(device), picture,
     )  # fmt: skip
     found = _run(attack, started=started, seed=seed, batches=batches, seconds=seconds, checkpoint=checkpoint,
                  workers=workers)  # fmt: skip
     agreed = pool(found, at_least=at_least, alike=alike)
-    if float(found.residual.min()) > UNEXPLAINED:
+    if float(found.residual.min()) > UNEXPLAINED or space.standing == 0:
         agreed = agreed.first(0)
     return _result(attack, found, agreed, seed=seed, seconds=time.perf_counter() - started, shape=shape,
                    value_range=value_range)  # fmt: skip
@@ -117,20 +120,31 @@ class _Attack:
     samples: int
     restarts: int
     device: str
+    picture: tuple[int, ...] | None
+    """The shape of the inputs where they are pictures that can be separated."""
 
 
 def _batch(attack: _Attack, job: Job) -> Batch:
-    """One batch of restarts: samples that are known already, and random ones beside them."""
+    """One batch of restarts: samples that are known already, pictures as separation finds them, and random samples."""
     began = time.perf_counter()
     seed, known, seconds = job
     generator = torch.Generator().manual_seed(seed)
-    width = attack.space.basis.shape[1]
-    starts = torch.randn(attack.restarts, attack.samples, width, generator=generator, dtype=torch.float64)
-    starts *= attack.settings.spread / math.sqrt(attack.space.rank)
+    space = attack.space
+    starts = torch.randn(
+        attack.restarts, attack.samples, space.basis.shape[1], generator=generator, dtype=torch.float64
+    )
+    starts *= attack.settings.spread / math.sqrt(space.rank)
+    begun = space.V.new_zeros(0, space.basis.shape[1])
     if known is not None:
-        begun = attack.space.coordinates_of(known[: attack.samples // 2])
+        begun = space.coordinates_of(known[: attack.samples // 2])
         starts[:, : len(begun)] = begun
-    problem = Problem(attack.network.to(torch.float32, attack.device), attack.space, attack.prior, attack.settings)
+    if attack.picture is not None:
+        for number in range(attack.restarts):
+            report("separating pictures", number, attack.restarts)
+            own = separated(space, attack.picture, _span(attack.prior), seed=seed * attack.restarts + number)
+            starts[number, len(begun) : len(begun) + len(own)] = own[: attack.samples - len(begun)]
+    network = attack.network.to(torch.float32, attack.device)
+    problem = Problem(network, space, attack.prior, attack.settings, attack.picture)
 
     def watch(step: int, steps: int, residual: Tensor) -> None:
         if step % 20 == 0 or step == steps:
@@ -218,6 +232,10 @@ def _prior(network: Network, mean: Tensor | None, value_range: tuple[Bound, Boun
     return Prior(low, high, mean)
 
 
+def _span(prior: Prior | None) -> float:
+    return 1.0 if prior is None else float((torch.as_tensor(prior.high) - torch.as_tensor(prior.low)).mean())
+
+
 def infer_mean(samples: Tensor, low: Bound, high: Bound, fitted: Tensor) -> Tensor:
     """The mean that puts the samples inside [low, high]; where that leaves it open, what pictures are like decides.
 
@@ -258,6 +276,8 @@ def _result(
             f"The best of {len(found.inputs)} restarts leaves {residual:.0%} of the first layer unexplained, as with "
             "weights that were never trained; no sample of theirs means anything."
         )
+    elif attack.space.standing == 0:
+        reason = "No direction of the first layer stands out from noise, as in weights that were never trained."
     elif len(agreed.samples) == 0:
         reason = (
             f"No sample was found by more than one of {len(found.inputs)} restarts; the weights do not give inputs "

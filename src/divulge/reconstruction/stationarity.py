@@ -19,11 +19,14 @@ import torch
 from torch import Tensor
 
 from divulge.reconstruction.network import Network
+from divulge.reconstruction.separation import differences
 from divulge.reconstruction.subspace import RowSpace
 
 Watch = Callable[[int, int, Tensor], None]
 COLUMNS = 192
 """Columns of the inputs that one step holds to their range."""
+DIFFERENCES = 1500
+"""Differences between pixels that one step looks at."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,12 @@ class Settings:
     margin: float = 0.03
     """Weight of equal margins; 0 for models trained with weight decay or a square loss."""
     whitening: float = 0.125
+    sparse: float = 1.0
+    """Weight of sparse differences between neighbouring pixels, for pictures."""
+
+
+SEPARATED = Settings(steps=200, learning_rate=0.05)
+"""For starts that separation has brought near to pictures."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,12 @@ class Candidates:
 class Problem:
     """One target's equation in its row space, ready to be solved from any number of starts."""
 
-    def __init__(self, network: Network, space: RowSpace, prior: Prior | None, settings: Settings) -> None:
+    def __init__(
+        self, network: Network, space: RowSpace, prior: Prior | None, settings: Settings,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:  # fmt: skip
         reference = network.weights[0]
+        self.shape = shape
         self.space = space.to(reference.dtype, reference.device)
         self.upper = network.upper()
         self.prior, self.settings = prior, settings
@@ -145,6 +158,7 @@ class _Descent:
         ]
         self.mean = self._mean_start()
         self.columns = self._columns()
+        self.differences = self._differences()
         if self.mean is not None and self.mean.requires_grad:
             groups.append({"params": [self.mean], "lr": 0.1 * settings.learning_rate})
         self.optimiser = torch.optim.Adam(groups, betas=(0.9, 0.99), foreach=False)
@@ -177,6 +191,15 @@ class _Descent:
         low, high = (torch.as_tensor(bound).to(basis).reshape(-1).expand(d) for bound in (prior.low, prior.high))
         order = torch.randperm(d, generator=torch.Generator().manual_seed(0)).to(basis.device)
         return [_Columns(part, basis[:, part], low[part], high[part]) for part in order.chunk(max(1, d // COLUMNS))]
+
+    def _differences(self) -> list[Tensor]:
+        """Parts of the row space's basis as differences between pixels, [r, N] each; none where there is no picture."""
+        shape, space = self.problem.shape, self.problem.space
+        if shape is None or not self.problem.settings.sparse:
+            return []
+        basis = differences(space.inputs(torch.eye(space.rank).to(space.V)), shape)
+        order = torch.randperm(basis.shape[1], generator=torch.Generator().manual_seed(0)).to(basis.device)
+        return [basis[:, part] for part in order.chunk(max(1, len(order) // DIFFERENCES))]
 
     def _first_multipliers(self, z: Tensor, hidden: list[Tensor]) -> Tensor:
         """Non-negative least squares for lambda at the start, by accelerated projected gradients."""
@@ -224,6 +247,8 @@ class _Descent:
         missing = (problem.space.coordinates - D.transpose(1, 2) @ z) * problem.weights
         residual = missing.square().sum((1, 2)) / problem.size
         loss = residual + settings.box * self._outside(z, step)
+        if self.differences:
+            loss = loss + settings.sparse * self._crowded(z, step)
         if settings.margin and done > 0.2:
             loss = loss + settings.margin * self._unequal(out, directions, multipliers)
         return loss.sum(), residual.detach()
@@ -237,6 +262,12 @@ class _Descent:
         x = z @ columns.basis + self.mean[..., columns.number]
         width = (columns.high - columns.low).mean()
         return (torch.relu(x - columns.high) + torch.relu(columns.low - x)).square().mean((1, 2)) / width**2
+
+    def _crowded(self, z: Tensor, step: int) -> Tensor:
+        """How far differences between pixels are from sparse, for each restart: mean over root mean square."""
+        D = z @ self.differences[step % len(self.differences)]
+        power = D.square().mean(-1).clamp_min(1e-12)
+        return ((D.square() + 1e-4 * power.detach()[..., None]).sqrt().mean(-1) / power.sqrt()).mean(1)
 
     def _unequal(self, out: Tensor, directions: Tensor, multipliers: Tensor) -> Tensor:
         """How far margins are from their common value, which the multipliers vote on."""

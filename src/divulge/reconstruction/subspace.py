@@ -8,7 +8,7 @@ number of inputs, or a little less; Haim et al. 2022 assume a bound on it, we re
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ class RowSpace:
     origin: Tensor  # [r]
     basis: Tensor  # [r, r - 1] with a first-layer bias, [r, r] without
     has_bias: bool
+    standing: int
+    """Directions that stand out from the noise; none in weights that were never trained."""
 
     @property
     def rank(self) -> int:
@@ -41,7 +43,7 @@ class RowSpace:
             t.to(dtype=dtype, device=device) for t in (self.V, self.coordinates, self.singular, self.origin, self.basis)
         )
         V, coordinates, singular, origin, basis = moved
-        return RowSpace(V, coordinates, singular, self.noise, origin, basis, self.has_bias)
+        return replace(self, V=V, coordinates=coordinates, singular=singular, origin=origin, basis=basis)
 
     def points(self, a: Tensor) -> Tensor:
         """Row-space vectors z [..., r] for coordinates a."""
@@ -65,7 +67,7 @@ def row_space(network: Network, *, n: int | None = None, whole: bool = False) ->
     first = network.first().to(torch.float64)
     singular, right = _spectrum(first)
     edge = noise_edge(singular, first.shape[0], first.shape[1])
-    rank = int((singular > edge).sum())
+    standing = rank = int((singular > edge).sum())
     if n is not None:
         if n > len(first):
             raise InvalidInput(
@@ -89,7 +91,7 @@ def row_space(network: Network, *, n: int | None = None, whole: bool = False) ->
     else:
         V = V[:, : network.input_dim]
         origin, basis = torch.zeros(rank, dtype=V.dtype), torch.eye(rank, dtype=V.dtype)
-    return RowSpace(V, first[:, : V.shape[1]] @ V.T, singular[:rank], edge, origin, basis, has_bias)
+    return RowSpace(V, first[:, : V.shape[1]] @ V.T, singular[:rank], edge, origin, basis, has_bias, standing)
 
 
 def _spectrum(first: Tensor) -> tuple[Tensor, Tensor]:

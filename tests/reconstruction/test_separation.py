@@ -1,0 +1,58 @@
+"""Pictures told apart from their mixtures, on pieces of photographs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.datasets import load_sample_images
+from torch import Tensor
+
+from divulge.reconstruction import matching
+from divulge.reconstruction.network import Network
+from divulge.reconstruction.separation import differences, separable, separated
+from divulge.reconstruction.subspace import RowSpace, row_space
+
+SHAPE = (3, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def pieces() -> Tensor:
+    """The most varied pieces of two photographs, as rows in [0, 1]."""
+    photographs = [torch.tensor(image / 255.0).permute(2, 0, 1) for image in load_sample_images().images]
+    tiles = [p.unfold(1, 32, 32).unfold(2, 32, 32).permute(1, 2, 0, 3, 4).reshape(-1, 3 * 32 * 32) for p in photographs]
+    rows = torch.cat(tiles)
+    return rows[rows.std(dim=1).argsort(descending=True)[:12]]
+
+
+def mixed(X: Tensor, units: int, seed: int) -> RowSpace:
+    """The row space of a first layer that mixes the rows of X at random."""
+    weights = torch.randn(units, len(X), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return row_space(
+        Network((weights @ X, torch.ones(1, units, dtype=torch.float64)), (weights.sum(1), None)), n=len(X)
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_most_pictures_come_out_of_their_mixtures(pieces: Tensor, seed: int) -> None:
+    X = pieces - pieces.mean(dim=0)
+    space = mixed(X, 40, seed)
+    found = space.inputs(space.points(separated(space, SHAPE, 1.0, seed=seed)))
+    assert found.shape == (24, 3072)
+    assert int((matching.correlation(found, X).amax(dim=0) > 0.8).sum()) >= 9
+    random = torch.randn(24, 12, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) @ X
+    assert int((matching.correlation(random, X).amax(dim=0) > 0.8).sum()) <= 3
+
+
+def test_differences_are_those_of_neighbours() -> None:
+    pictures = torch.arange(12.0).reshape(1, 12)
+    steps = differences(pictures, (1, 3, 4))
+    assert steps.tolist() == [[1.0] * 9 + [4.0] * 8]
+
+
+def test_tables_small_pictures_and_too_many_pictures_are_not_separated(pieces: Tensor) -> None:
+    space = mixed(pieces, 40, 0)
+    assert separable(space, SHAPE)
+    assert not separable(space, None)
+    assert not separable(mixed(pieces[:5, :64], 40, 0), (1, 8, 8))
+    many = torch.randn(900, 3072, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert not separable(mixed(many, 1000, 0), SHAPE)

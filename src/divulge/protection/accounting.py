@@ -106,7 +106,7 @@ def noise_for(
     least, most = 0.2, 2.0 * math.sqrt(steps) * (1 + 10 / epsilon)
     try:
         with _without_warnings():
-            return float(
+            noise = float(
                 library.calibrate_dp_mechanism(
                     make,
                     lambda noise: _event(library, noise, steps, sampling_rate),
@@ -122,6 +122,9 @@ def noise_for(
             f"steps by any noise multiplier from {least:g} to {most:.4g}; ask for a "
             f"{'smaller' if epsilon > 1 else 'larger'} epsilon."
         ) from error
+    while _epsilon(accountant, noise, steps, delta, sampling_rate) > epsilon:  # on a finer grid than the calibration's
+        noise *= 1 + 1e-4
+    return noise
 
 
 @contextmanager

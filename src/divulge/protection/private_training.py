@@ -80,9 +80,9 @@ def train_many(
     """One private model for each record, trained on the known data and that record: their weights, [B, P].
 
     The same as ``train`` on ``known + [record]`` with ``noise_seed`` replaced, ``at_once`` models in a tensor program
-    where they are multilayer perceptrons (as many as work well, by default). Without ``recipe.privacy`` neither clipping nor noise is applied, which is
-    the baseline for its cost. ``workers`` is as in ``divulge.workers``; ``folder`` keeps what is trained, and a run
-    that was killed goes on from there.
+    where they are multilayer perceptrons (as many as work well, by default). Without ``recipe.privacy`` neither
+    clipping nor noise is applied, which is the baseline for its cost. ``workers`` is as in ``divulge.workers``;
+    ``folder`` keeps what is trained, and a run that was killed goes on from there.
     """
     known, own = recipe.prepare(known_X, known_y), recipe.prepare(records_X, records_y)
     if recipe.batch_size is not None:
@@ -104,7 +104,8 @@ def _group_size(model: nn.Module, rows: int) -> int:
     """So many that a group works in the cache and is done in well under a minute."""
     if not isinstance(model, MLP):
         return 4
-    return max(1, min(64, _ELEMENTS // (max(model.spec["widths"][1:]) * rows)))
+    widest = max(layer.out_features for layer in model if isinstance(layer, nn.Linear))
+    return max(1, min(64, _ELEMENTS // (widest * rows)))
 
 
 Job = tuple[Tensor, Tensor, list[int]]

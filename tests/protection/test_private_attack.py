@@ -11,11 +11,17 @@ from divulge import datasets
 from divulge.errors import InvalidInput
 from divulge.protection import private_attack
 from divulge.protection.private_training import train_many
+from divulge.protection.readings import reading_of
 from divulge.training import Privacy, Recipe
 
 RECIPE = Recipe(
     widths=[64, 10, 10], activation="elu", learning_rate=0.2, momentum=0.9, epochs=40,
     privacy=Privacy(noise_multiplier=1.0, clip=1.0, noise_seed=0),
+)  # fmt: skip
+
+CNN = Recipe(
+    architecture={"architecture": "two-conv", "shape": [1, 8, 8], "filters": [4, 16], "dense": 8}, learning_rate=0.05,
+    momentum=0.9, epochs=8, privacy=Privacy(noise_multiplier=1.0, clip=2.0, noise_seed=0),
 )  # fmt: skip
 
 
@@ -61,6 +67,37 @@ def test_it_reads_records_off_clipped_models_and_little_noise_but_not_off_much()
     assert right[0.0] > 0.9
     assert errors[0.0] <= errors[0.02] < 0.6 * blind
     assert 0.8 * blind < errors[30.0] < 1.2 * blind  # with that much noise it is a blind guess, and not a worse one
+
+
+def test_of_a_convolutional_network_it_reads_the_features_whatever_the_label() -> None:
+    reading = reading_of(CNN)
+    assert reading is not None
+    generator = torch.Generator().manual_seed(1)
+    errors = torch.randn(5, reading.errors, generator=generator)
+    features = torch.randn(5, reading.features, generator=generator)
+    away = torch.zeros(5, sum(p.numel() for p in CNN.initial_model().parameters()))
+    end = reading.first + reading.errors * reading.features
+    away[:, reading.first : end] = (errors[:, :, None] * features[:, None]).flatten(1)
+    away[:, end : end + reading.errors] = errors
+    away[:, -10:] = torch.eye(10)[[3, 1, 4, 1, 5]]
+    torch.testing.assert_close(reading.of(away), errors.norm(dim=1)[:, None] * features, rtol=1e-4, atol=1e-4)
+    assert reading.labels(away).tolist() == [3, 1, 4, 1, 5]
+    assert reading_of(RECIPE) is None
+
+
+def test_it_reads_pictures_off_convolutional_networks() -> None:
+    X, y = datasets.load("digits").train
+    known, shadow, targets = ((X[a:b], y[a:b]) for a, b in ((0, 20), (20, 160), (160, 170)))
+    shadowed = private_attack.learn(CNN, *known, *shadow)
+    blind = float((targets[0] - shadow[0].mean(dim=0)).square().mean())
+    errors = {}
+    for noise in (0.0, 20.0):
+        released = train_many(private_attack._with_noise(CNN, noise), *known, *targets, list(range(700, 710)))
+        rows, labels = shadowed.against(noise)(released)
+        errors[noise] = float((rows - targets[0].double()).square().mean())
+        assert (float((labels == targets[1]).double().mean()) > 0.8) is (noise == 0)
+    assert errors[0.0] < 0.7 * blind
+    assert errors[20.0] > 0.9 * blind
 
 
 def test_what_it_cannot_learn_from_is_said() -> None:

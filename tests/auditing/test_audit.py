@@ -241,6 +241,24 @@ def test_an_attack_that_dies_does_not_end_the_audit(monkeypatch: pytest.MonkeyPa
     assert "went away" in report.skipped[0].reason
 
 
+def test_a_target_that_stops_answering_is_said_and_what_was_found_is_kept() -> None:
+    weights, left = np.arange(1.0, 5.0), [2700]
+
+    def dying(X: Any) -> Any:
+        left[0] -= len(X)
+        if left[0] < 0:
+            raise ConnectionError("gone")
+        return np.maximum(np.asarray(X), 0) @ weights
+
+    report = divulge.audit(dying, input_shape=(4,), time=30)
+    assert names(report)["copy-from-values"] == "succeeded"
+    assert report.target_failed
+    assert any(s.tried and "gone" in s.reason for s in report.skipped)
+    assert "stopped answering" in report.html()
+    assert "stopped answering" in report.markdown()
+    jsonschema.validate(json.loads(report.json()), schema())
+
+
 def test_an_attack_is_stopped_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(target: Any, seconds: float) -> Finding:
         with probing.deadline(seconds):

@@ -95,3 +95,11 @@ def test_a_budget_keeps_what_was_found(budget):
 def test_checks_are_checked():
     with pytest.raises(InvalidInput):
         extract(network(4, 3, 3, 1, seed=0), checks=1)
+
+
+def test_a_smooth_target_is_named_in_a_few_rows():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    stolen = extract(model)
+    assert not stolen.exact
+    assert "tanh" in stolen.reason
+    assert stolen.queries < 100

@@ -106,6 +106,8 @@ class Skipped:
     title: str
     reason: str
     tried: bool = False
+    target_failed: bool = False
+    """It could not finish because the target stopped answering."""
 
     def as_dict(self) -> dict[str, Any]:
         return {"name": self.name, "title": self.title, "reason": self.reason, "tried": self.tried}

@@ -82,11 +82,13 @@ def _run_network(target: Target, seconds: float) -> Finding:
     assert target.model is not None
     assert target.inputs is not None
     assert target.labels is not None
-    rows = _chosen(target)
-    share = seconds / math.ceil(len(rows) / _at_once(target.workers))
-    affordable = int(min(RUNS, share / (MARGIN * _training_seconds(target))))
-    if affordable < FEWEST_RUNS:
-        raise TimeUp(f"{seconds:.0f} seconds are too few to repeat the training {FEWEST_RUNS} times for each record.")
+    run, at_once = MARGIN * _training_seconds(target), _at_once(target.workers)
+    rounds = int(seconds / (FEWEST_RUNS * run))
+    if rounds == 0:
+        raise TimeUp(f"{seconds:.0f} seconds are too few to repeat the training {FEWEST_RUNS} times for a record.")
+    rows = _chosen(target)[: rounds * at_once]
+    share = seconds / math.ceil(len(rows) / at_once)
+    affordable = int(min(RUNS, share / run))
     rebuild = partial(
         _rebuild_one, target.recipe, target.model, target.inputs, target.labels, affordable, share, target.seed
     )

@@ -70,19 +70,24 @@ def _run(target: Target, seconds: float) -> Finding:
     assert noise is not None
     price, told = _price_of_noise(target, noise, seconds - (time.perf_counter() - started))
     points = 100 if schedule.full_batch else _SAMPLED_POINTS
-    curves = page(log_kappa, schedule=schedule, delta=delta, points=points, names=names)
+    curves, notes = None, []
+    try:
+        with deadline(seconds - (time.perf_counter() - started)):
+            curves = page(log_kappa, schedule=schedule, delta=delta, points=points, names=names)
+    except TimeUp as error:
+        notes.append(f"The bounds were not drawn: {error}")
     words = "Upper bounds on the chance of a reconstruction rise from the blind guess to one as epsilon grows"
     return Finding(
         name="protection-needed",
         question="protection",
         adversary=None,
         title=f"Private training at epsilon {epsilon:.3g} would keep any reconstruction below a {accepted:.0%} chance"
-        + (f" (a blind guess has {kappa.estimate:.0%})" if accepted > ACCEPTED else ""),
+        + (f" (a blind guess has up to {kappa.upper:.0%})" if accepted > ACCEPTED else ""),
         outcome="succeeded",
         severity="none",
         meaning=f"Trained privately with noise multiplier {noise:.3g}, no attacker whatever rebuilds a record to "
-        f"within {CLOSE:.0%} of the data's variance with a chance above {accepted:.1%}; a blind guess has "
-        f"{kappa.estimate:.2%}. {told}",
+        f"within {CLOSE:.0%} of the data's variance with a chance above {accepted:.1%}; a blind guess has at "
+        f"most {kappa.upper:.2%}. {told}",
         certainty="Proven (Balle et al. 2022, section VII; Hayes et al. 2023), given the chance of a blind guess, "
         f"which is estimated from {kappa.records:,} records with {kappa.confidence:.0%} confidence.",
         measures={
@@ -103,15 +108,18 @@ def _run(target: Target, seconds: float) -> Finding:
         ),
         command=f"divulge bound --kappa {kappa.upper:.4g} --gamma {accepted:.4g} --steps {schedule.steps} "
         f"--sampling-rate {schedule.sampling_rate:.4g} --delta {delta:.3g}",
-        pictures=(Picture(curves.plot(accepted), words, "What no attacker can exceed, against the privacy spent."),),
+        pictures=(Picture(curves.plot(accepted), words, "What no attacker can exceed, against the privacy spent."),)
+        if curves is not None
+        else (),
         tables=(
             Table(
                 "Private training that is enough",
                 ("bound", "noise multiplier", "epsilon"),
                 tuple((row.bound, row.noise_multiplier, row.epsilon) for row in rows),
             ),
-            _bounds_table(curves),
+            *([_bounds_table(curves)] if curves is not None else []),
         ),
+        notes=tuple(notes),
     )
 
 

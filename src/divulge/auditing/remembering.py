@@ -23,6 +23,10 @@ BATCHES = 2
 UNLIKELY = 0.01
 """Matches count if so many would come by chance with less than this probability."""
 TOLD_THE_MEAN = "The attacker was told the mean that was subtracted from the training inputs."
+_SOURCE: dict[Adversary, str] = {
+    "holder of the weights": "out of the weights",
+    "prediction client": "through predictions alone",
+}
 LARGE = 200_000
 """Parameters from which on the time, not a fixed number of restarts, decides how long the attack goes on."""
 
@@ -193,9 +197,10 @@ def _finding(
             outcome = "failed"
         if target.unseen is None and outcome == "succeeded":
             outcome = "partly"
-        title = f"{matched} of {total} training records came back"
+        title = f"{matched} of {total} training records came back {_SOURCE[adversary]}"
         if outcome == "failed":
-            title = "No training records came back" + (" beyond what chance explains" if matched else "")
+            chance = ", beyond what chance explains" if matched else ""
+            title = f"No training records came back {_SOURCE[adversary]}{chance}"
         control = judged["control"]
         certainty = (
             f"A record counts above a correlation of {judged['threshold']:.2f}; {control:.1%} of inputs the model "
@@ -223,13 +228,13 @@ def _finding(
         if outcome != "failed"
         else (),
         command=command,
-        pictures=_pictures(target, judged, found),
+        pictures=_pictures(target, judged, found, _SOURCE[adversary]),
         tables=tables,
         notes=(*notes, TOLD_THE_MEAN) if target.mean is not None else notes,
     )
 
 
-def _pictures(target: Target, judged: dict[str, Any], found: Any) -> tuple[Picture, ...]:
+def _pictures(target: Target, judged: dict[str, Any], found: Any, source: str) -> tuple[Picture, ...]:
     match = judged.get("match")
     if target.shape is None or match is None or len(found.samples) == 0:
         return ()
@@ -238,7 +243,7 @@ def _pictures(target: Target, judged: dict[str, Any], found: Any) -> tuple[Pictu
     captions = [[""] * len(order), [f"{float(match.correlation[i]):.2f}" for i in order]]
     png = picture_grid(rows, target.shape, captions=captions)
     words = f"{len(order)} training inputs above the reconstruction closest to each"
-    return (Picture(png, words, "Training inputs, and what came out of the weights, with their correlation."),)
+    return (Picture(png, words, f"Training inputs, and what came {source}, with their correlation."),)
 
 
 PROBES = (

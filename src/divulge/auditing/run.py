@@ -24,8 +24,8 @@ from divulge.auditing.probe import Probe
 from divulge.auditing.remedies import with_protection
 from divulge.auditing.store import KEPT, Store
 from divulge.auditing.target import Target, picture_shape
-from divulge.errors import DivulgeError, InvalidInput
-from divulge.oracles import Access
+from divulge.errors import DivulgeError, InvalidInput, NonFiniteAnswer, NotDeterministic, TargetError
+from divulge.oracles import Access, Oracle
 from divulge.oracles.base import is_whole
 from divulge.report.document import Report
 
@@ -122,12 +122,13 @@ def audit(
     started = clock.perf_counter()
     findings, skipped, finished = _run_all(target, time, store)
     return Report(
-        target={**target.as_dict(), "rows_asked_in_this_run": sum(oracle.ledger.total for oracle in view.asked)},
+        target={**target.as_dict(), "rows_asked_in_this_run": _rows(view.asked)},
         findings=with_protection(findings),
         skipped=skipped,
         seconds=clock.perf_counter() - started,
         seed=seed,
         finished=finished,
+        target_failed=any(skip.target_failed for skip in skipped),
         price=price,
         versions={
             "divulge": version("divulge"),
@@ -138,6 +139,11 @@ def audit(
         command=shlex.join(["divulge", *sys.argv[1:]]) if Path(sys.argv[0]).name == "divulge" else "",
         date=datetime.date.today().isoformat(),
     )
+
+
+def _rows(asked: list[Oracle]) -> int:
+    """How many rows the target was really asked: what came from a journal was not."""
+    return sum(oracle.ledger.total - getattr(oracle, "from_journal", 0) for oracle in asked)
 
 
 def _options(
@@ -197,7 +203,8 @@ def _run_one(
     try:
         finding = probe.run(target, seconds)
     except DivulgeError as error:  # one attack that could not finish does not end the audit
-        skipped.append(Skipped(probe.name, probe.title, str(error), tried=True))
+        gone = isinstance(error, TargetError) and not isinstance(error, NonFiniteAnswer | NotDeterministic)
+        skipped.append(Skipped(probe.name, probe.title, str(error), tried=True, target_failed=gone))
         return
     except Exception as error:  # a fault of ours is told in the report; what the other attacks found is worth more
         skipped.append(

@@ -9,7 +9,7 @@ import typer
 
 from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, seconds_of, session, show
 from divulge.cli.target import InputShape, RateLimit, Target, TokenEnv, TrustPickle, shape_of
-from divulge.errors import InvalidInput, JournalMismatch
+from divulge.errors import InvalidInput, JournalMismatch, TargetError
 
 if TYPE_CHECKING:
     from divulge.oracles import Access
@@ -100,6 +100,8 @@ def command(
         raise typer.Exit(FAILED_THE_THRESHOLD)
     if not report.finished:
         raise typer.Exit(130)
+    if report.target_failed:
+        raise typer.Exit(TargetError.exit_code)
 
 
 def _audited(folder: Path, target: str, **options: Any) -> Any:
@@ -169,6 +171,8 @@ def _text(report: Any, paths: list[Path]) -> str:
     for heading, tried in (("Tried, and could not finish:", True), ("Not tried:", False)):
         told = [f"  {s.title}: {s.reason}" for s in report.skipped if s.tried == tried]
         lines += ["", heading, *told] if told else []
+    if report.target_failed:
+        lines += ["", "The target stopped answering before all attacks were done; go on with --resume."]
     if not report.finished:
         lines += ["", "Stopped early; go on with --resume."]
     return "\n".join([*lines, "", *(f"Wrote {path}" for path in paths)])

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from divulge.errors import DivulgeError, InvalidInput
+from divulge.extraction import diagnosis
 from divulge.extraction.affine import Answers, SampleLines, Target, quality
 from divulge.extraction.explore import line_neurons
 from divulge.extraction.kinks import KinkSearch, Samples
@@ -80,6 +81,9 @@ class _Run:
         self.gradients.append(answers)
         if self.quality.coarse:
             return f"Two layers need precise answers: {self.quality.describe()}."
+        kind = diagnosis.smooth(self.target, self.tolerance, self.quality.eps, self.quality.reach, self.generator)
+        if kind is not None:
+            return f"The target is not piecewise linear: it is curved everywhere, as a network of {kind} units is."
         reason = self._first_layer()
         if reason:
             return reason

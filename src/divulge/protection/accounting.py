@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from divulge.errors import InvalidInput, MissingPackage
+from divulge.progress import tick
 
 Accountant = Literal["rdp", "pld"]
 
@@ -58,6 +59,7 @@ def epsilon_spent(
 
 def _epsilon(accountant: Accountant, noise_multiplier: float, steps: int, delta: float, sampling_rate: float) -> float:
     _check(steps=steps, delta=delta, sampling_rate=sampling_rate, noise_multiplier=noise_multiplier)
+    tick()  # sampled batches take most of a second
     library = _library()
     with _without_warnings():
         if accountant == "pld" and sampling_rate == 1.0:

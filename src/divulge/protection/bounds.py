@@ -27,6 +27,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri_exp
 
 from divulge.errors import InvalidInput, MissingPackage
+from divulge.progress import tick
 from divulge.protection.accounting import loss_interval
 
 Order = tuple[float, float]  # (alpha, epsilon) of Renyi differential privacy
@@ -158,6 +159,7 @@ def log_subsampled_bound(log_kappa: float, noise_multiplier: float, sampling_rat
 @lru_cache(maxsize=64)
 def _privacy_profile(noise_multiplier: float, sampling_rate: float, steps: int) -> tuple[Any, Any]:
     """epsilon and log delta(epsilon) of composed, Poisson-sampled Gaussian steps on a grid."""
+    tick()
     _check_noise(noise_multiplier)
     if not 0 < sampling_rate <= 1:
         raise InvalidInput(f"The sampling rate must lie in (0, 1]; got {sampling_rate}.")

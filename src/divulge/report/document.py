@@ -31,6 +31,8 @@ class Report:
     seconds: float
     seed: int
     finished: bool = True
+    target_failed: bool = False
+    """The target stopped answering before all attacks were done."""
     price: float | None = None
     """Price of 1,000 queries, to show costs in money."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class Report:
             "target": self.target,
             "severity": self.severity,
             "finished": self.finished,
+            "target_failed": self.target_failed,
             "findings": [{**f.as_dict(), "price": self.money(f)} for f in self.findings],
             "skipped": [s.as_dict() for s in self.skipped],
             "seconds": round(self.seconds, 3),

@@ -9,8 +9,9 @@ pictures that the network never saw and for the same attack on broken weights.
 from __future__ import annotations
 
 import json
+import resource
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ from torch import Tensor, nn
 from divulge import datasets, reconstruction
 from divulge import workers as parallel
 from divulge.progress import report
-from divulge.reconstruction import PaperSettings, Reconstruction, Settings, balance, baselines, margin, matching
+from divulge.reconstruction import PaperSettings, Reconstruction, balance, baselines, margin, matching
 from divulge.reconstruction.network import Network, read
+from divulge.reconstruction.stationarity import SEPARATED
 from divulge.reproduce import haim_circle
 
-ALIKE, UNSEEN = 0.9, 500
+ALIKE, UNSEEN, SETS = 0.9, 500, 3
 PRINTED = {  # good runs of the authors' own search
     "mnist": PaperSettings(),
     "cifar10": PaperSettings(learning_rate=0.555, initial_scale=8.9e-4, lambda_min=0.498, alpha=19.0),
@@ -49,14 +51,20 @@ class Case:
         return f"{self.data}, n = {self.n}, {'-'.join(map(str, self.hidden))}{kind}"
 
 
-CASES = (Case("cifar10", 10, 2), Case("cifar10", 50, 2, 2), Case("mnist", 50, 2, 2))
-FULL = (
-    *CASES, Case("mnist", 10, 2), Case("mnist", 100, 3, 2), Case("cifar10", 100, 3, 2), Case("mnist", 500, 2, 2),
-    Case("cifar10", 500, 2, 2), Case("cifar10", 500, 2, 2, (100, 100)), Case("cifar10", 500, 2, 2, (1000, 500, 100)),
-    Case("cifar10", 500, 2, 2, (1000, 500, 100, 50)), Case("cifar10", 500, 2, 2, bias="all"),
-)  # fmt: skip
-RACE, COPIED = Case("cifar10", 10), {False: Case("mnist", 10), True: Case("mnist", 50)}
-TRAINING = {False: Case("mnist", 10), True: Case("mnist", 500)}
+CASES = {
+    Case("cifar10", 10): 3, Case("mnist", 10): 3, Case("cifar10", 50): 3, Case("mnist", 50): 3,
+    Case("cifar10", 500, 1, 3): 1, Case("mnist", 500, 1, 3): 1,
+}  # fmt: skip
+"""The targets of each case."""
+FULL = dict.fromkeys((
+    *CASES, Case("mnist", 100), Case("cifar10", 100), Case("cifar10", 500, 1, 3, (100, 100)),
+    Case("cifar10", 500, 1, 3, (1000, 500, 100)), Case("cifar10", 500, 1, 3, (1000, 500, 100, 50)),
+    Case("cifar10", 500, 1, 3, bias="all"),
+), 3)  # fmt: skip
+RACE, COPIED, TRAINING = Case("cifar10", 10), Case("mnist", 10), Case("mnist", 500)
+PLAIN_RATE = 0.01  # the paper's
+PLAIN_SECONDS = {False: 120.0, True: 20 * 3600.0}
+"""How long plain gradient descent may go on."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +81,23 @@ class Target:
 
 
 def run(out: Path, *, full: bool, seed: int, workers: parallel.Workers = None) -> dict[str, Any]:
-    """Write haim.json, haim.md and the figures to ``out``; ``full`` takes all cases, three targets each."""
-    cases, targets = (FULL, 3) if full else (CASES, 1)
-    seeds = range(seed, seed + targets)
-    result: dict[str, Any] = {"seed": seed, "full": full, "circle": haim_circle.run(out, seeds=seeds), "cases": []}
+    """Write haim.json, haim.md and the figures to ``out``; what an earlier run left there is not measured again."""
+    seeds = range(seed, seed + SETS)
+    result = _left(out, full, seed) or {"seed": seed, "full": full, "cases": []}
     for part, measure in (
-        ("race", lambda: race(RACE, seed)), ("training", lambda: trainings(TRAINING[full], seed)),
-        ("copies", lambda: [copied(COPIED[full], number) for number in seeds]),
+        ("circle", lambda: haim_circle.run(out, seeds=seeds)), ("race", lambda: [race(RACE, s) for s in seeds]),
+        ("copies", lambda: [copied(COPIED, s) for s in seeds]),
+        ("training", lambda: trainings(TRAINING, seed, seconds=PLAIN_SECONDS[full])),
     ):  # fmt: skip
-        keep(result, out)
-        result[part] = measure()
-    jobs = [(case, number) for case in cases for number in seeds]
-    done: dict[int, dict[str, Any]] = {}
+        if part not in result:
+            result[part] = measure()
+            keep(result, out)
+    done = {(row["case"], row["seed"]) for row in result["cases"]}
+    work = [(case, s) for case, targets in (FULL if full else CASES).items() for s in range(seed, seed + targets)]
+    jobs = [job for job in work if (job[0].name, job[1]) not in done]
 
-    def keep_case(place: int, row: dict[str, Any]) -> None:
-        done[place] = row
-        result["cases"] = [done[index] for index in sorted(done)]
+    def keep_case(_: int, row: dict[str, Any]) -> None:
+        result["cases"].append(row)
         keep(result, out)
 
     parallel.run(partial(_case, out), jobs, workers=workers, on_done=keep_case, stage="haim")
@@ -97,6 +106,13 @@ def run(out: Path, *, full: bool, seed: int, workers: parallel.Workers = None) -
 
 def _case(out: Path, job: tuple[Case, int]) -> dict[str, Any]:
     return attacked(*job, out)
+
+
+def _left(out: Path, full: bool, seed: int) -> dict[str, Any] | None:
+    """What an earlier run of the same experiment wrote."""
+    path = out / "haim.json"
+    left: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return left if left.get("seed") == seed and left.get("full") == full else None
 
 
 def keep(result: dict[str, Any], out: Path) -> None:
@@ -123,11 +139,10 @@ def target(case: Case, seed: int) -> Target:
 
 
 def attacked(case: Case, seed: int, out: Path) -> dict[str, Any]:
-    """One target: the blind attack, and one batch on broken weights."""
+    """One target: the blind attack, and two restarts on broken weights."""
     there = target(case, seed)
-    attack = partial(reconstruction.from_weights, seed=seed, restarts=case.restarts)
-    blind = attack(there.model, batches=case.batches)
-    nothing = attack(baselines.broken(there.model, seed=seed), n=blind.rank)
+    blind = reconstruction.from_weights(there.model, seed=seed, restarts=case.restarts, batches=case.batches)
+    nothing = reconstruction.from_weights(baselines.broken(there.model, seed=seed), seed=seed, n=blind.rank, restarts=2)
     match = _match(blind.samples, there)
     if len(blind.samples):
         name = f"{case.data}-{case.n}-{'-'.join(map(str, case.hidden))}-{case.bias}-{seed}"
@@ -136,8 +151,10 @@ def attacked(case: Case, seed: int, out: Path) -> dict[str, Any]:
             match.margin_plot(out / f"{name}-margins.png", there.model(there.X.float()))
     return {
         "case": case.name, "seed": seed, **{k: v for k, v in asdict(case).items() if k != "hidden"},
-        "epochs": there.epochs, "train_seconds": there.seconds, "rank": blind.rank, "blind": scored(blind, there),
-        "broken": scored(nothing, there),
+        "epochs": there.epochs, "train_seconds": there.seconds, "rank": blind.rank,
+        "blind": scored(blind.samples, blind, there), "everything": scored(blind.everything, blind, there),
+        "broken": scored(nothing.samples, nothing, there),
+        "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }  # fmt: skip
 
 
@@ -145,9 +162,11 @@ def _match(samples: Tensor, there: Target, *, stretch: bool = False) -> matching
     return matching.match(samples, there.X, unseen=there.unseen, mean=there.mean, threshold=ALIKE, stretch=stretch)
 
 
-def scored(found: Reconstruction, there: Target) -> dict[str, Any]:
-    """Counts at the yardsticks of the paper and ours, for training pictures and, as shares, for unseen ones."""
-    clipped, stretched = (_match(found.samples, there, stretch=stretch) for stretch in (False, True))
+def scored(samples: Tensor | None, found: Reconstruction, there: Target) -> dict[str, Any]:
+    """Counts at the yardsticks of the paper and ours, for training pictures and, as shares, for unseen ones; of the
+    samples that were kept, or of all that the restarts ended with, as the paper counts."""
+    samples = found.samples if samples is None else samples.double()
+    clipped, stretched = (_match(samples, there, stretch=stretch) for stretch in (False, True))
     control = clipped.control
     assert clipped.ssim is not None
     assert stretched.ssim is not None
@@ -155,7 +174,7 @@ def scored(found: Reconstruction, there: Target) -> dict[str, Any]:
     assert stretched.control is not None
     assert stretched.control.ssim is not None
     return {
-        "samples": len(found.samples), "seconds": found.seconds, "alike": clipped.found(ALIKE),
+        "samples": len(samples), "seconds": found.seconds, "alike": clipped.found(ALIKE),
         "ssim_0.4": int((stretched.ssim > 0.4).sum()), "ssim_0.9": int((clipped.ssim > 0.9).sum()),
         "unseen_alike": float((control.correlation > ALIKE).double().mean()),
         "unseen_ssim_0.4": float((stretched.control.ssim > 0.4).double().mean()), "p_value": clipped.p_value,
@@ -165,38 +184,53 @@ def scored(found: Reconstruction, there: Target) -> dict[str, Any]:
 def race(case: Case, seed: int, *, times: float = 50.0) -> dict[str, Any]:
     """One short restart of ours, all its samples kept; then the printed recipe on that target, ``times`` as long."""
     there = target(case, seed)
-    ours = reconstruction.from_weights(there.model, seed=seed, restarts=1, at_least=1, settings=Settings(steps=100))
+    short = replace(SEPARATED, steps=60)
+    ours = reconstruction.from_weights(there.model, seed=seed, restarts=1, at_least=1, settings=short)
     theirs = reconstruction.from_weights(
         there.model, method="paper", n=case.n, seed=seed, settings=PRINTED[case.data], seconds=times * ours.seconds
     )
-    return {"case": case.name, "times": times, "ours": scored(ours, there), "printed": scored(theirs, there),
-            "notes": theirs.notes}  # fmt: skip
+    return {"case": case.name, "seed": seed, "times": times, "ours": scored(ours.samples, ours, there),
+            "printed": scored(theirs.samples, theirs, there), "notes": theirs.notes}  # fmt: skip
 
 
 # -- training, and copies ---------------------------------------------------------------------------------------------
 
 
-def trainings(case: Case, seed: int, *, times: int = 100) -> dict[str, Any]:
-    """Epochs to a loss below 1e-6; plain gradient descent is given ``times`` as many."""
+def trainings(case: Case, seed: int, *, seconds: float) -> dict[str, Any]:
+    """Epochs to a loss below 1e-6, and how far plain gradient descent gets in ``seconds`` at the paper's rate.
+
+    The logistic loss pulls no harder than its own size, so that 1 / loss grows by at most rate * |grad Phi|^2 in an
+    epoch; the steepest sample at the end of our training tells how many epochs plain descent needs at least.
+    """
     there = target(case, seed)
     model = margin.network([there.X.shape[1], *case.hidden, 1], seed=seed, dtype=torch.float32)
     X, signs = there.X.float(), (2 * there.y - 1).float()
     parameters = list(model.parameters())
-    epochs, began = times * there.epochs, time.perf_counter()
-    for epoch in range(epochs):
+    epoch, loss, began = 0, 1.0, time.perf_counter()
+    while loss >= 1e-6 and time.perf_counter() - began < seconds:
         losses = nn.functional.softplus(-signs * model(X)[:, 0]).mean()
         loss = float(losses.detach())
-        if loss < 1e-6:
-            break
         with torch.no_grad():
             for parameter, gradient in zip(parameters, torch.autograd.grad(losses, parameters), strict=True):
-                parameter.sub_(gradient, alpha=0.01)  # the paper's learning rate
+                parameter.sub_(gradient, alpha=PLAIN_RATE)
         if epoch % 100 == 0:
-            report("plain gradient descent", epoch, epochs, loss=f"{loss:.1e}")
+            report("plain gradient descent", time.perf_counter() - began, seconds, loss=f"{loss:.1e}")
+        epoch += 1
+    steepest = _steepest(read(there.model), there.X)
     return {
-        "case": case.name, "epochs": there.epochs, "seconds": there.seconds, "plain_epochs": epoch + 1,
-        "plain_loss": loss, "plain_seconds": time.perf_counter() - began,
+        "case": case.name, "epochs": there.epochs, "seconds": there.seconds, "plain_epochs": epoch,
+        "plain_loss": loss, "plain_seconds": time.perf_counter() - began, "steepest": steepest,
+        "plain_at_least": round(1e6 / (PLAIN_RATE * steepest)),
     }  # fmt: skip
+
+
+def _steepest(network: Network, X: Tensor) -> float:
+    """The largest squared gradient of the output by the weights over the rows of X."""
+    hidden, out = network.forward(X)
+    deltas = network.backward(hidden, torch.ones_like(out))
+    inputs = [X, *(torch.relu(Z) for Z in hidden)]
+    parts = zip(inputs, deltas, network.biases, strict=True)
+    return float(sum((H.square().sum(1) + (b is not None)) * D.square().sum(1) for H, D, b in parts).max())  # type: ignore[union-attr]
 
 
 def copied(case: Case, seed: int) -> dict[str, Any]:
@@ -208,7 +242,8 @@ def copied(case: Case, seed: int) -> dict[str, Any]:
         ("original", there.model), ("copy", disguise), ("rebalanced", balance.rebalance(disguise).float()),
     ):  # fmt: skip
         found = reconstruction.from_weights(model, seed=seed, mean=there.mean, n=case.n)
-        row[name] = {"residual": margin.diagnose(model, there.X, there.y).layers[0], **scored(found, there)}
+        residual = margin.diagnose(model, there.X, there.y).layers[0]
+        row[name] = {"residual": residual, **scored(found.samples, found, there)}
     return row
 
 
@@ -234,19 +269,19 @@ def tables(result: dict[str, Any]) -> str:
         "|" + "---|" * 11,
     ]
     for row in result["cases"]:
-        for who, name in (("blind", "blind"), ("broken", "broken weights")):
+        for who, name in (("blind", "kept"), ("everything", "all candidates"), ("broken", "broken weights")):
             lines.append(_line(row["case"], row["seed"], name, row[who]))
-    if "race" in result:
-        r = result["race"]
-        lines.append(_line(r["case"], result["seed"], "blind, one short restart", r["ours"]))
-        lines.append(_line(r["case"], result["seed"], f"printed, {r['times']:.0f} times as long", r["printed"]))
+    for row in result.get("race", []):
+        lines.append(_line(row["case"], row["seed"], "one short restart", row["ours"]))
+        lines.append(_line(row["case"], row["seed"], f"printed, {row['times']:.0f} times as long", row["printed"]))
     for row in result.get("copies", []):
         lines += [_line(row["case"], row["seed"], who, row[who]) for who in ("original", "copy", "rebalanced")]
     if "training" in result:
         t = result["training"]
         lines += ["", (
             f"Training, {t['case']}, to a loss below 1e-6: {t['epochs']:,} epochs ({t['seconds']:.1f} s); plain "
-            f"gradient descent is at {t['plain_loss']:.1e} after {t['plain_epochs']:,} ({t['plain_seconds']:.0f} s)."
+            f"gradient descent is at {t['plain_loss']:.1e} after {t['plain_epochs']:,} ({t['plain_seconds']:.0f} s), "
+            f"and needs at least {t['plain_at_least']:,}."
         )]  # fmt: skip
     if "circle" in result:
         lines += ["", haim_circle.table(result["circle"])]
@@ -256,5 +291,5 @@ def tables(result: dict[str, Any]) -> str:
 def _line(case: str, seed: int, who: str, s: dict[str, Any]) -> str:
     return (
         f"| {case} | {seed} | {who} | {s['samples']} | {s['alike']} | {s['ssim_0.4']} | {s['ssim_0.9']} "
-        f"| {s['unseen_alike']:.1%} | {s['unseen_ssim_0.4']:.1%} | {s['p_value']:.1e} | {s['seconds']:.0f} |"
+        f"| {s['unseen_alike']:.1%} | {s['unseen_ssim_0.4']:.1%} | {s['p_value']:.1e} | {s['seconds']:.1f} |"
     )

@@ -177,3 +177,14 @@ def test_the_normal_of_a_sphere_points_outwards() -> None:
     everywhere = normal_at(lambda rows: torch.ones(len(rows), dtype=torch.bool), point, along, directions, step=1e-5,
                            resolution=1e-15, generator=generator)  # fmt: skip
     assert everywhere is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_single_precision_hides_is_not_called_complete(seed: int) -> None:
+    digits = divulge.datasets.load("digits")
+    recipe = divulge.Recipe(widths=[64, 16, 10], activation="tanh", learning_rate=0.05, momentum=0.9, epochs=15,
+                            batch_size=64, seed=seed)  # fmt: skip
+    model = recipe.train(*digits.train)
+    coarse = from_labels(divulge.oracle(model, access="label"), seed=seed)
+    assert coarse.complete == (coarse.rank == 16)
+    assert coarse.complete or any("still change outside" in note for note in coarse.notes)

@@ -42,34 +42,36 @@ def _run(access: Access) -> Any:
         hidden = target.input_dim - span.rank
         outcome: Outcome = "failed" if hidden == 0 or span.rank == 0 else "succeeded" if span.complete else "partly"
         notes = list(span.notes)
-        measures = {
-            "directions_seen": span.rank,
-            "directions_ignored": hidden,
-            "gap_in_the_spectrum": span.gap,
-        }
+        measures: dict[str, Any] = {"directions_seen": span.rank, "gap_in_the_spectrum": span.gap}
         pictures = [_rank_curve(span)] if span.rank > 1 else []
         if outcome != "failed" and target.inputs is not None:
             shown, figures = _obfuscated(target, span)
             measures |= figures
             pictures = shown + pictures
             allowed = max(UNCHANGED, ROUNDED * target.oracle(access).eps)
-            if figures.get("largest_output_change", 0.0) > figures.get("output_spread", math.inf) * allowed:
+            if figures["decisions_changed_under_noise"]:
+                outcome = "failed"
+            elif figures.get("largest_output_change", 0.0) > figures.get("output_spread", math.inf) * allowed:
                 outcome = "partly"
                 notes.append("The answers moved a little under the noise: a direction that matters rarely was missed.")
+        elif not span.complete:
+            outcome = "failed"
         return Finding(
             name=f"span-from-{access}s",
             question="span",
             adversary=adversary,
-            title=f"The model looks at {span.rank} of {target.input_dim} input directions",
+            title=_title(span, target, outcome, access),
             outcome=outcome,
             severity=severity_of("span", adversary, outcome),
             meaning=f"The model ignores {hidden} directions of its input: anyone can hide content there that a person "
             "sees and the model does not, or the other way round."
             if outcome != "failed"
-            else "The model listens to its whole input; there is nothing it ignores.",
+            else "The model listens to its whole input; there is nothing it ignores."
+            if hidden == 0
+            else "The attack found directions that matter, but not all: it cannot tell what the model ignores.",
             certainty=f"The rank was decided by a gap of {span.gap:.2g} between what was kept and what was dropped"
             + ("." if span.complete else "; directions may be missing."),
-            measures=measures,
+            measures={"directions_ignored": hidden, **measures} if outcome != "failed" else measures,
             ledger=span.ledger,
             seconds=span.seconds,
             seed=target.seed,
@@ -88,6 +90,12 @@ def _run(access: Access) -> Any:
     return run
 
 
+def _title(span: Any, target: Target, outcome: Outcome, access: Access) -> str:
+    if outcome == "failed" and span.rank < target.input_dim:
+        return f"Span recovery from {access}s did not succeed"
+    return f"The model looks at {span.rank} of {target.input_dim} input directions"
+
+
 def _obfuscated(target: Target, span: Any) -> tuple[list[Picture], dict[str, Any]]:
     from divulge.span import measure, obfuscate
 
@@ -97,7 +105,7 @@ def _obfuscated(target: Target, span: Any) -> tuple[list[Picture], dict[str, Any
     measured = measure(target.oracle("value" if target.grants("value") else "label"), originals, noisy)
     figures: dict[str, Any] = {
         "noise_over_input_norm": 10.0,
-        "decisions_kept_under_noise": f"{int(measured.label_kept.sum())} of {len(originals)}",
+        "decisions_changed_under_noise": int((~measured.label_kept).sum()),
     }
     if measured.output_change is not None:
         figures["largest_output_change"] = float(measured.output_change.max())

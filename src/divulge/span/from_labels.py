@@ -74,6 +74,8 @@ def from_labels(
     return result
 
 
+_MOVES, _OFTEN = 128, 0.02
+"""Moves outside the span that are looked at in the end, and the share of them that may change a label."""
 _SCALES = (1.0, 4.0, 0.25, 16.0, 64.0)  # times the spread of the points, tried in turn where labels do not change
 
 
@@ -103,14 +105,15 @@ class _Run:
         self.errors: list[float] = []  # how far each direction of the basis may be tilted out of the true span
         self.searched = 0
         self.dropped = 0
-        self.exhausted = False
+        self.flipped = False  # did the last search find labels that change outside the span?
+        self.missing = False  # ... and do so too often to be an artefact of a span that is a little off?
         self.began, self.before = time.perf_counter(), oracle.ledger.snapshot()
 
     def collect(self, rank: int | None, extra: float) -> None:
         target = rank if rank is not None else self.dim
         while len(self.basis) < target:
             if not self._next_normal():
-                self.exhausted = True
+                self.missing = self.flipped and self._still_decided_outside()
                 break
             report("recovering the span", len(self.basis), rank, rank=len(self.basis), queries=self.oracle.ledger.total)
         for _ in range(math.ceil(extra * len(self.basis))):
@@ -136,6 +139,13 @@ class _Run:
             return False
         self._keep(best, seen)
         return True
+
+    def _still_decided_outside(self) -> bool:
+        """Whether points often change their label when they are moved outside the span found."""
+        points, moves = self.scale * torch.randn(2, _MOVES, self.dim, generator=self.generator, dtype=torch.float64)
+        moves = moves - (moves @ self.basis.T) @ self.basis
+        before, after = self._labels(torch.cat([points, points + moves])).chunk(2)
+        return float((before != after).double().mean()) > _OFTEN
 
     def _best_crossing(self, found: Tensor) -> Crossing | None:
         """Of several places where the label flips within a slice, the one that promises the most exact normal."""
@@ -233,7 +243,8 @@ class _Run:
             asked += labels.numel()
             self.searched += labels.numel()
             mixed = (labels != labels[:, :1]).any(dim=1).nonzero()[:, 0]
-            if len(mixed):
+            self.flipped = len(mixed) > 0
+            if self.flipped:
                 group, kinds = points[mixed[0]], labels[mixed[0]]
                 other = int((kinds != kinds[0]).nonzero()[0, 0])
                 return group[0], group[other], kinds[0]
@@ -269,10 +280,15 @@ class _Run:
     def finish(self, asked: int | None, died: str = "") -> Span:
         rank = len(self.basis)
         notes: list[str] = []
-        complete = not died
+        complete = not died and not self.missing
         if died:
             notes.append(f"Stopped early: {died}")
-        if asked is not None and rank < asked:
+        if self.missing:
+            notes.append(
+                "Labels still change outside the span found, but not sharply enough to measure more of it: the answers "
+                f"have a relative precision of {self.oracle.eps:.1g}."
+            )
+        elif asked is not None and rank < asked:
             complete = False
             notes.append(
                 f"Asked for rank {asked}, found {rank}: {self.tries:,} further labels outside it never changed."

@@ -39,6 +39,27 @@ def test_the_unknown_rows_come_back(options):
     assert all(record.training_runs <= 115 for record in records)
 
 
+@pytest.mark.parametrize("options", [{"activation": "relu"}, {"batch_size": 40, "epochs": 20}])
+def test_a_right_record_is_trusted_though_some_is_left_unexplained(options):
+    recipe = Recipe(**{**RECIPE.as_dict(), "architecture": None, **options})
+    rows = range(720, 728)
+    records = divulge.informed.direct(recipe, released(recipe, rows), X[KNOWN], y[KNOWN], labels=y[720:728], runs=40)
+    errors = [record.error(X[row]) for record, row in zip(records, rows, strict=True)]
+    right = [record for record, error in zip(records, errors, strict=True) if error < 0.005]
+    assert len(right) >= 4
+    assert sum(record.trusted for record in right) >= 0.7 * len(right)
+    assert any(record.facts["misfit"] > 0.05 for record in right)
+    assert all(error < 0.02 for record, error in zip(records, errors, strict=True) if record.trusted)
+
+
+def test_a_row_under_a_wrong_label_is_never_trusted():
+    rows = range(720, 726)
+    wrong = (y[720:726] + 1) % 10
+    records = divulge.informed.direct(RECIPE, released(RECIPE, rows), X[KNOWN], y[KNOWN], labels=wrong, runs=30)
+    assert not any(record.trusted for record in records)
+    assert all("no reconstruction" in record.reason for record in records)
+
+
 def test_labels_are_found():
     rows = range(310, 320)
     records = divulge.informed.direct(RECIPE, released(RECIPE, rows), X[KNOWN], y[KNOWN], runs=30)

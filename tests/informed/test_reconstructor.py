@@ -103,9 +103,9 @@ def test_one_layer_and_black_box_access(models, released):
 
 
 def test_the_papers_network(models, released):
-    found = attack(models, method="network", epochs=15)
+    found = attack(models.subset(1000), method="network", epochs=12)
     _, score = scored(found, released)
-    assert score.mse.mean() < score.yardsticks.class_mean.mean()
+    assert score.mse.median() < 0.9 * score.yardsticks.class_mean.median()
     tuned = attack(models.subset(200), method="network", epochs=2, tune=found)
     scratch = attack(models.subset(200), method="network", epochs=2)
     assert scored(tuned, released)[1].mse.mean() < scored(scratch, released)[1].mse.mean()

@@ -53,7 +53,7 @@ def command(
         X, y, truth = _known(Path(model), known, leave_out, data_dir, target)
         name = attack or ("direct" if isinstance(released, nn.Module) else "glm")
         record = _attack(
-            name, released, X, y, model=Path(model), recipe=recipe, shadows=shadows, count=shadow_models,
+            name, released, X, y, truth, model=Path(model), recipe=recipe, shadows=shadows, count=shadow_models,
             data_dir=data_dir, target=target, runs=runs, position=leave_out, seed=seed, access=access, probes=probes,
         )  # fmt: skip
         result = record.as_dict()
@@ -97,8 +97,9 @@ def _known(
 
 
 def _attack(
-    name: str, released: Any, X: Any, y: Any, *, model: Path, recipe: Path | None, shadows: str | None, count: int,
-    data_dir: Path | None, target: str | None, runs: float, position: int | None, seed: int, access: str, probes: int,
+    name: str, released: Any, X: Any, y: Any, truth: Any, *, model: Path, recipe: Path | None, shadows: str | None,
+    count: int, data_dir: Path | None, target: str | None, runs: float, position: int | None, seed: int, access: str,
+    probes: int,
 ) -> Any:  # fmt: skip
     from divulge import informed
 
@@ -119,7 +120,10 @@ def _attack(
         raise InvalidInput("Shadow models need records of their own; name them with --shadows.")
     from divulge import datasets
 
-    others = datasets.load(shadows, data_dir, target=target).train
+    rows, labels = datasets.load(shadows, data_dir, target=target).train
+    if truth is not None and rows.shape[1:] == truth.shape:  # a rehearsal does not look at the answer
+        other = (rows != truth).flatten(1).any(dim=1)
+        rows, labels = rows[other], labels[other]
     method: Any = "ridge" if name == "ridge" else "network"
-    attack = informed.reconstructor(how, X, y, others.X[:count], others.y[:count], method=method, **options)
+    attack = informed.reconstructor(how, X, y, rows[:count], labels[:count], method=method, **options)
     return attack(released)

@@ -107,7 +107,7 @@ def doubt(predicted: float, anyway: float, left: float) -> str:
         return ""
     return (
         f"{left:.0%} of what the unknown row did to the model is left unexplained, which stands for a mean squared "
-        f"error of {predicted:.2g}, and known rows come as close ({anyway:.2g}): this is no reconstruction"
+        f"error of {predicted:.2g}; the nearest known row is typically at {anyway:.2g}: this is no reconstruction"
     )
 
 

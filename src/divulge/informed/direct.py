@@ -7,7 +7,9 @@ a record instead of tens of thousands, and ends several orders of magnitude clos
 equation is for the released model's answers on probe rows instead of its weights.
 
 The label is found by comparing what the unknown row did to the model with what copies of known rows would have done
-(a few for each class, trained once for all targets), and where two labels come close, by searching a little with both.
+(a few for each class, from well to badly fitted ones, trained once for all targets), and where two labels come close,
+by searching a little with both. The search starts from whatever of these, or of the classes' mean rows, did most alike:
+the mean of a class is fitted so well that it hardly moves a model, and for a hard row J is far too small there.
 """
 
 from __future__ import annotations
@@ -28,17 +30,13 @@ from divulge.informed.record import Record
 from divulge.informed.seen import Access, Sight, probe_rows, sight
 from divulge.informed.setting import encode
 from divulge.progress import report
-from divulge.training import Recipe
+from divulge.training import Recipe, shaped
 
-_WITNESSES = 6  # copies of known rows of each class that help to tell the label
+_WITNESSES = 6  # copies of known rows of each class that help to tell the label and where to start
 _CLOSE = 0.1  # labels whose likeness differs by less are both tried,
 _TRIAL = 24  # with a search of so many training runs
 _INNER, _INNER_KINKED = 10, 5  # conjugate gradient steps a round: fewer where the map is rough
-_FOUND = 0.05  # a search that leaves more than this share unexplained has not found the row
-_CEILING = (
-    "{:.0%} of what the unknown row did to the weights is left unexplained: more runs may help; an unknown shuffling "
-    "seed, initial model or noise puts a ceiling on this attack"
-)
+_CEILING = "; more runs may help; an unknown shuffling seed, initial model or noise puts a ceiling on this attack"
 
 
 def direct(
@@ -48,7 +46,7 @@ def direct(
     known_y: Any,
     *,
     labels: Any = None,
-    start: Any = "mean",
+    start: Any = "guess",
     runs: float = 90,
     bounds: tuple[float, float] | None = (0.0, 1.0),
     access: Access = "weights",
@@ -62,8 +60,9 @@ def direct(
     """Rebuild the row that ``released`` was trained on besides the known ones; a Record, or a list of them where
     ``released`` is a list of models (each with one unknown row of its own; they are attacked together).
 
-    ``labels`` are the unknown rows' labels where they are known. ``start`` is "mean" (of the known rows of that
-    label), "noise", or rows to start from, such as a reconstructor's. ``runs`` is the budget in training runs a
+    ``labels`` are the unknown rows' labels where they are known. ``start`` is "guess" (the known
+    row of that label, or their mean, that would have moved the model most alike), "noise", or rows to start from, such
+    as a reconstructor's. ``runs`` is the budget in training runs a
     record. ``access="logits"`` sees only the released model's answers (it may be an oracle) on the ``probes``: rows, or
     how many of the known ones. ``noise`` is the standard deviation of noise on the released weights: the search then
     looks for the most probable row under a Gaussian prior from the known ones; a recipe with privacy implies its own.
@@ -93,7 +92,7 @@ def direct(
         places = guesses.given(labels, len(models))
     else:
         places, cost = _decide(search, target)
-    z = _start(start, guesses.means, places, len(models), bounds, seed).to(dtype)
+    z = _start(start, search, target, places, seed).to(dtype)
     found: list[Record] = []
     for first in range(0, len(models), training.together):
         part = slice(first, first + training.together)
@@ -141,11 +140,13 @@ def _records(
     search: _Search, result: gauss_newton.Inversion, target: Tensor, places: Tensor, X: Tensor, seed: int
 ) -> list[Record]:
     records = []
+    anyway = checks.nearest(X)
     for row in range(len(target)):
         left = float(result.misfit[row] / target[row].norm())
-        reason = "" if left < _FOUND or search.prior is not None else _CEILING.format(left)
-        facts = {"misfit": left, "history": [(used, float(misfit[row])) for used, misfit in result.history]}
         predicted = float(result.misfit[row].square() / result.curvature[row] / search.training.inputs)
+        doubt = "" if search.prior is not None else checks.doubt(predicted, anyway, left)
+        reason = doubt and doubt + _CEILING
+        facts = {"misfit": left, "history": [(used, float(misfit[row])) for used, misfit in result.history]}
         x, label = result.z[row].to(torch.float64), search.guesses.names[int(places[row])]
         records.append(
             Record(
@@ -161,7 +162,8 @@ class _Guesses:
     """What each class's mean row, and copies of a few known rows, would have done to the weights."""
 
     names: list[Any]
-    means: Tensor
+    rows: Tensor
+    """The means of the classes, then the known rows."""
     encoded: Tensor
     theta: Tensor
     owner: Tensor
@@ -172,20 +174,39 @@ class _Guesses:
     def of(cls, training: Program, view: Sight, X: Tensor, y: Tensor) -> _Guesses:
         names = sorted(set(y.tolist()))
         flat = X.reshape(len(X), -1)
-        means = torch.stack([flat[y == name].mean(dim=0) for name in names])
-        witnesses = _WITNESSES if isinstance(training, ByHand) else 0  # where a training run is cheap
-        rows = torch.cat([means, *(flat[y == name][:witnesses] for name in names)]).to(training.dtype)
-        counts = [min(witnesses, int((y == name).sum())) for name in names]
-        owner = torch.tensor([*range(len(names)), *(i for i, n in enumerate(counts) for _ in range(n))])
+        rows, owner = [flat[y == name].mean(dim=0) for name in names], list(range(len(names)))
+        if isinstance(training, ByHand):  # where a training run is cheap
+            answered = view.outputs(training.reference, shaped(X.to(torch.float64), view.model))
+            loss = training.recipe.loss_of(answered, y, "none").reshape(len(X), -1).sum(dim=1)
+            for place, name in enumerate(names):
+                order = torch.nonzero(y == name)[:, 0]
+                order = order[loss[order].argsort()]
+                chosen = torch.linspace(0, len(order) - 1, min(_WITNESSES, len(order))).round().long()
+                rows += list(flat[order[chosen]])
+                owner += [place] * len(chosen)
+        tried, owned = torch.stack(rows).to(training.dtype), torch.tensor(owner)
         encoded = encode(training.recipe, torch.tensor(names), training.outputs).T.to(training.dtype)
-        theta = view.image(training.train(rows, encoded[owner]))
-        return cls(names, means.to(training.dtype), encoded, theta, owner, len(rows))
+        theta = view.image(training.train(tried, encoded[owned]))
+        return cls(names, tried, encoded, theta, owned, len(rows))
+
+    @property
+    def means(self) -> Tensor:
+        """The mean row of each label."""
+        return self.rows[: len(self.names)]
 
     def likeness(self, target: Tensor) -> Tensor:
         """For each target and label, the best cosine to what a guess of that label did [B, labels]."""
-        cosine = normalize(target, dim=1) @ normalize(self.theta, dim=1).T
+        cosine = self._cosine(target)
         best = [cosine[:, self.owner == place].max(dim=1).values for place in range(len(self.names))]
         return torch.stack(best, dim=1)
+
+    def start(self, target: Tensor, places: Tensor) -> Tensor:
+        """For each target the guess of its label that did most alike [B, d]."""
+        other = self.owner[None, :] != places[:, None]
+        return self.rows[self._cosine(target).masked_fill(other, -torch.inf).argmax(dim=1)]
+
+    def _cosine(self, target: Tensor) -> Tensor:
+        return normalize(target, dim=1) @ normalize(self.theta, dim=1).T
 
     def given(self, labels: Any, count: int) -> Tensor:
         """The places of labels that the caller knows."""
@@ -210,29 +231,29 @@ def _decide(search: _Search, target: Tensor) -> tuple[Tensor, Tensor]:
         misfits = []
         for rank in range(2):
             label = best.indices[part, rank]
-            result = search(target[part], search.guesses.means[label], label, _TRIAL, inner=_TRIAL // 2 - 2)
+            begin = search.guesses.start(target[part], label)
+            result = search(target[part], begin, label, _TRIAL, inner=_TRIAL // 2 - 2)
             misfits.append(result.misfit)
             cost[part] += result.runs
         places[part] = torch.where(misfits[1] < misfits[0], best.indices[part, 1], best.indices[part, 0])
     return places, cost
 
 
-def _start(
-    start: Any, table: Tensor, places: Tensor, count: int, bounds: tuple[float, float] | None, seed: int
-) -> Tensor:
+def _start(start: Any, search: _Search, target: Tensor, places: Tensor, seed: int) -> Tensor:
+    means, bounds, count = search.guesses.means, search.bounds, len(target)
     if isinstance(start, str):
-        if start == "mean":
-            return table[places]
+        if start == "guess":  # noise hides what is alike
+            return search.guesses.start(target, places) if search.prior is None else means[places]
         if start == "noise":
             generator = torch.Generator().manual_seed(seed)
-            low, high = bounds if bounds is not None else (float(table.min()), float(table.max()))
-            return low + (high - low) * torch.rand(count, table.shape[1], generator=generator)
-        raise InvalidInput(f'start is "mean", "noise" or rows to start from; got {start!r}.')
+            low, high = bounds if bounds is not None else (float(means.min()), float(means.max()))
+            return low + (high - low) * torch.rand(count, means.shape[1], generator=generator)
+        raise InvalidInput(f'start is "guess", "noise" or rows to start from; got {start!r}.')
     if isinstance(start, Record):
         start = start.x
     if isinstance(start, Sequence) and start and isinstance(start[0], Record):
         start = torch.stack([record.x for record in start])
-    rows = torch.as_tensor(start).reshape(-1, table.shape[1])
+    rows = torch.as_tensor(start).reshape(-1, means.shape[1])
     if len(rows) != count:
         raise WrongShape(f"There are {count} released models but {len(rows)} rows to start from.")
     return rows if bounds is None else rows.clamp(*bounds)

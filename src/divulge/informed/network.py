@@ -4,6 +4,7 @@ epochs. Standardising is to zero mean and unit variance over the shadow models, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,11 @@ from divulge.models import MLP
 from divulge.models.build import initialise
 from divulge.progress import report
 
+BATCH = 128
 _STILL = 1e-6  # of the largest spread: a coordinate that moves less did not move
+
+Step = Callable[[Tensor, Tensor], Tensor]
+"""(reconstructions, rows) of a batch -> the loss, once the network has been moved along its slope."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,48 @@ def standardisation(features: Tensor) -> tuple[Tensor, Tensor]:
     return features.mean(dim=0), torch.where(spread > _STILL * spread.max(), spread, torch.inf)
 
 
+def learn(
+    network: nn.Module,
+    step: Step,
+    features: Tensor,
+    X: Tensor,
+    *,
+    epochs: int,
+    seed: int,
+    start: NetworkMap | None,
+) -> NetworkMap:
+    """Train a network from standardised features to rows, batch by batch; ``start`` continues from another fixed set's
+    (Balle 2022, appendix B)."""
+    features, rows = features.to(torch.float32), X.flatten(1).to(torch.float32)
+    mean, spread = standardisation(features)
+    inputs = (features - mean) / spread
+    initialise(network, seed=seed)
+    if start is not None:
+        network.load_state_dict(start.network.state_dict())
+    order = torch.Generator().manual_seed(seed)
+    last = float("nan")
+    for epoch in range(epochs):
+        total = 0.0
+        for index in torch.split(torch.randperm(len(inputs), generator=order), BATCH):
+            total += float(step(network(inputs[index]), rows[index]).detach()) * len(index)
+        last = total / len(inputs)
+        report("training the reconstructor network", epoch + 1, epochs, loss=f"{last:.4f}")
+    return NetworkMap(network.eval(), mean, spread, last)
+
+
+def off(made: Tensor, rows: Tensor) -> Tensor:
+    """Mean absolute plus mean squared error."""
+    away = made - rows
+    return away.abs().mean() + away.square().mean()
+
+
+def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One step of an optimiser down a loss."""
+    optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+
+
 def fit(
     features: Tensor,
     X: Tensor,
@@ -47,30 +94,16 @@ def fit(
     epochs: int = 100,
     width: int = 1000,
     learning_rate: float = 1e-3,
-    batch_size: int = 128,
     seed: int = 0,
     start: NetworkMap | None = None,
 ) -> NetworkMap:
-    """Train the network; ``start`` continues from another fixed set's (Balle 2022, appendix B)."""
-    features, rows = features.to(torch.float32), X.flatten(1).to(torch.float32)
-    mean, spread = standardisation(features)
-    inputs = (features - mean) / spread
-    network: nn.Module = MLP([features.shape[1], width, width, rows.shape[1]])
-    initialise(network, seed=seed)
-    if start is not None:
-        network.load_state_dict(start.network.state_dict())
+    """The network for vectors."""
+    network = MLP([features.shape[1], width, width, X[0].numel()])
     optimiser = torch.optim.RMSprop(network.parameters(), lr=learning_rate)
-    generator = torch.Generator().manual_seed(seed)
-    last = float("nan")
-    for epoch in range(epochs):
-        total = 0.0
-        for index in torch.split(torch.randperm(len(inputs), generator=generator), batch_size):
-            away = network(inputs[index]) - rows[index]
-            loss = away.abs().mean() + away.square().mean()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            total += float(loss.detach()) * len(index)
-        last = total / len(inputs)
-        report("training the reconstructor network", epoch + 1, epochs, loss=f"{last:.4f}")
-    return NetworkMap(network.eval(), mean, spread, last)
+
+    def step(made: Tensor, rows: Tensor) -> Tensor:
+        loss = off(made, rows)
+        descend(optimiser, loss)
+        return loss
+
+    return learn(network, step, features, X, epochs=epochs, seed=seed, start=start)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from divulge.informed.network import NetworkMap, standardisation
+from divulge.informed.network import NetworkMap, descend, learn, off
 from divulge.models.build import initialise
 from divulge.progress import report
 
@@ -47,44 +47,26 @@ def fit(
     shape: Sequence[int],
     epochs: int = 100,
     learning_rate: float = 1e-4,
-    batch_size: int = 128,
     seed: int = 0,
     start: NetworkMap | None = None,
 ) -> NetworkMap:
-    """Train generator and discriminator in turn; ``start`` continues from another fixed set's generator."""
-    features, rows = features.to(torch.float32), X.flatten(1).to(torch.float32)
-    mean, spread = standardisation(features)
-    inputs = (features - mean) / spread
+    """The network for pictures: generator and discriminator in turn."""
     network, critic = generator(features.shape[1], shape), discriminator(shape[0])
-    initialise(network, seed=seed)
     initialise(critic, seed=seed + 1)
-    if start is not None:
-        network.load_state_dict(start.network.state_dict())
     maker = torch.optim.Adam(network.parameters(), lr=learning_rate, weight_decay=1e-4)
     judge = torch.optim.Adam(critic.parameters(), lr=1e-5)
     perceptual = _perceptual()
-    order = torch.Generator().manual_seed(seed)
-    last = float("nan")
-    for epoch in range(epochs):
-        total = 0.0
-        for index in torch.split(torch.randperm(len(inputs), generator=order), batch_size):
-            made = network(inputs[index])
-            pictures, truth = (part.reshape(-1, *shape) for part in (made, rows[index]))
-            away = made - rows[index]
-            loss = away.abs().mean() + away.square().mean() + ADVERSARIAL * (critic(pictures) - 1).square().mean()
-            if perceptual is not None:
-                loss = loss + perceptual(pictures, truth)
-            maker.zero_grad()
-            loss.backward()
-            maker.step()
-            doubt = (critic(truth) - 1).square().mean() + critic(pictures.detach()).square().mean()
-            judge.zero_grad()
-            doubt.backward()
-            judge.step()
-            total += float(loss.detach()) * len(index)
-        last = total / len(inputs)
-        report("training the reconstructor network", epoch + 1, epochs, loss=f"{last:.4f}")
-    return NetworkMap(network.eval(), mean, spread, last)
+
+    def step(made: Tensor, rows: Tensor) -> Tensor:
+        pictures, truth = (part.reshape(-1, *shape) for part in (made, rows))
+        loss: Tensor = off(made, rows) + ADVERSARIAL * (critic(pictures) - 1).square().mean()
+        if perceptual is not None:
+            loss = loss + perceptual(pictures, truth)
+        descend(maker, loss)
+        descend(judge, (critic(truth) - 1).square().mean() + critic(pictures.detach()).square().mean())
+        return loss
+
+    return learn(network, step, features, X, epochs=epochs, seed=seed, start=start)
 
 
 def _perceptual() -> Callable[[Tensor, Tensor], Tensor] | None:

@@ -114,9 +114,9 @@ class Reconstructor:
         return _CORRECTIONS if self.network is None else 0
 
     def _read(self, away: Tensor, places: Tensor) -> Tensor:
-        features = _direction(away)
-        rows = self.ridge.rows(features, places) if self.network is None else self.network.rows(features)
-        return rows.to(torch.float64)
+        if self.network is not None:
+            return self.network.rows(away.to(torch.float32)).to(torch.float64)
+        return self.ridge.rows(_direction(away), places).to(torch.float64)
 
     def _inside(self, rows: Tensor) -> Tensor:
         return rows if self.bounds is None else rows.clamp(*self.bounds)
@@ -185,7 +185,7 @@ def reconstructor(
     learned = None
     if method == "network":
         previous = None if tune is None else tune.network
-        learned = _fit_network(recipe)(features[held:], models.X[held:], epochs=epochs, seed=seed, start=previous)
+        learned = _fit_network(recipe)(away[held:], models.X[held:], epochs=epochs, seed=seed, start=previous)
     attack = Reconstructor(
         recipe, method, access, models, torch.as_tensor(known_X), looked, float(away.norm(dim=1).max()), told, learned,
         1.0, bounds, seed, 0.0,

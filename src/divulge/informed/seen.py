@@ -82,10 +82,14 @@ class Sight:
         """A training run as the adversary sees where it ends, with all weights or with logits."""
         return run if self.probes is None else _Seen(self, run)
 
+    def outputs(self, theta: Tensor, rows: Tensor) -> Tensor:
+        """What the model answers under these weights [P] to rows in float64, shaped as it takes them."""
+        answered: Tensor = torch.func.functional_call(self.model, named(self.model, theta), (rows,))
+        return answered
+
     def _logits(self, theta: Tensor) -> Tensor:
         assert self.probes is not None
-        outputs: Tensor = torch.func.functional_call(self.model, named(self.model, theta), (self.probes,))
-        return outputs.reshape(-1)
+        return self.outputs(theta, self.probes).reshape(-1)
 
 
 class _Seen:

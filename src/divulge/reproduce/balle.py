@@ -53,6 +53,8 @@ class Factor:
     change: dict[str, Any] = field(default_factory=dict)
     fixed: int = 1000
     targets: int = 3
+    first: int = 0
+    """How many targets are passed over, because something was tried on them."""
     runs: float = RUNS
     unknown: str = ""
     """"start" or "order": what of the training the adversary does not know."""
@@ -61,7 +63,7 @@ class Factor:
 
 FACTORS = (
     Factor("1,000 fixed", 0.0094, targets=8, runs=88),
-    Factor("10,000 fixed (the paper's default)", 0.0089, fixed=10_000, targets=2),
+    Factor("10,000 fixed (the paper's default)", 0.0089, fixed=10_000, targets=4, first=2, runs=88),
     Factor("unknown initial weights", 0.0695, unknown="start", targets=2),
     Factor("250 epochs", 0.0121, {"epochs": 250}),
     Factor("learning rate 0.01", 0.0049, {"learning_rate": 0.01}),
@@ -119,8 +121,8 @@ class Lab:
         chosen = order[first : first + count]
         return data.X[chosen], data.y[chosen]
 
-    def targets(self, count: int) -> Rows:
-        return self.rows(0, 200 if self.full else count)
+    def targets(self, count: int, first: int = 0) -> Rows:
+        return self.rows(first, 200 if self.full else count)
 
     def fixed(self, count: int = 1000) -> Rows:
         return self.rows(2000, count)
@@ -176,7 +178,7 @@ def _direct_task(lab: Lab, factor: Factor) -> Callable[[], dict[str, Any]]:
 
 def direct_line(lab: Lab, factor: Factor) -> dict[str, Any]:
     """One line of the tables, by inverting training."""
-    fixed, targets = lab.fixed(factor.fixed), lab.targets(factor.targets)
+    fixed, targets = lab.fixed(factor.fixed), lab.targets(factor.targets, factor.first)
     secret = lab.recipe(**factor.change)
     start = None
     if factor.pretrained:  # on digits that are neither known nor targets
@@ -197,15 +199,21 @@ def direct_line(lab: Lab, factor: Factor) -> dict[str, Any]:
 
 
 def judged(lab: Lab, records: list[informed.Record], targets: Rows, fixed: Rows) -> dict[str, Any]:
-    """How good reconstructions are, beside what needs no attack."""
+    """How good reconstructions are, beside what needs no attack, and how well they know it."""
     pool = lab.pool()
     held = tuple(torch.cat([a, b]) for a, b in zip(fixed, pool, strict=True))
     score = informed.score(records, *targets, *held, shape=(1, 28, 28))
+    predicted = np.array([record.predicted_error for record in records])
+    trusted = np.array([record.trusted for record in records])
+    right = (score.mse < score.yardsticks.nearest).numpy()
     return {
         **score.as_dict(),
         "training_runs": max(record.training_runs for record in records),
-        "trusted": sum(record.trusted for record in records),
-        "predicted": float(np.mean([record.predicted_error for record in records])),
+        "trusted": int(trusted.sum()),
+        "trusted_and_wrong": int((trusted & ~right).sum()),
+        "right_and_doubted": int((right & ~trusted).sum()),
+        "predicted": float(np.median(predicted)),
+        "predicted_within_3x": int((np.abs(np.log(predicted / score.mse.numpy())) <= np.log(3)).sum()),
         "seconds_a_target": float(np.mean([record.seconds for record in records])),
     }
 
@@ -223,13 +231,13 @@ def shadow_curve(lab: Lab, activation: str) -> dict[str, Any]:
         if count > most:
             break
         attack = informed.reconstructor(recipe, *fixed, *_first(lab.pool(), count), models=shadows.subset(count))
-        records = [attack(model) for model in models]
+        records = attack(models)
         curve[count] = {**judged(lab, records, targets, fixed), "fit_seconds": attack.seconds}
     found = informed.yardsticks(*targets, *fixed)
     path = lab.out / f"ridge-{activation}.png"
     informed.picture(records, targets[0], fixed[0], found.neighbour, path, shape=(1, 28, 28))
     attack = informed.reconstructor(recipe, *fixed, *_first(lab.pool(), most), models=shadows, layers=[1])
-    layer = judged(lab, [attack(model) for model in models], targets, fixed)
+    layer = judged(lab, attack(models), targets, fixed)
     return {"paper": PAPER[activation], "curve": curve, "second layer": {"paper": 0.0124, **layer}}
 
 
@@ -239,9 +247,9 @@ def from_shadows(lab: Lab, activation: str) -> dict[str, Any]:
     most = lab.shadow_count(activation)
     shadows = lab.shadows(recipe, most)
     attack = informed.reconstructor(recipe, *fixed, *_first(lab.pool(), most), models=shadows)
-    count, runs = (20, 86) if activation == "elu" else (12, 88)
+    count, runs = (30, 86) if activation == "elu" else (12, 88)
     count = len(models) if lab.full else count
-    starts = [attack(model) for model in models[:count]]
+    starts = attack(models[:count])
     labels = [record.y for record in starts]
     records = informed.direct(recipe, models[:count], *fixed, start=starts, labels=labels, runs=runs)
     own = _first(targets, count)
@@ -255,7 +263,7 @@ def black_box(lab: Lab) -> dict[str, Any]:
     X, y = lab.pool()
     shadows = lab.shadows(recipe, len(X))
     attack = informed.reconstructor(recipe, *fixed, X, y, models=shadows, access="logits", probes=X[:200])
-    records = [attack(model) for model in models]
+    records = attack(models)
     count = len(records) if lab.full else 6
     better = informed.direct(
         recipe, models[:count], *fixed, access="logits", probes=X[:200], start=records[:count], runs=RUNS,
@@ -277,7 +285,7 @@ def reconstructor_network(lab: Lab) -> dict[str, Any]:
     attack = informed.reconstructor(recipe, *fixed, *pool, models=shadows, method="network")
     result: dict[str, Any] = {
         "paper": 0.0094, "shadows": count, "fit_seconds": attack.seconds,
-        **judged(lab, [attack(model) for model in models], targets, fixed),
+        **judged(lab, attack(models), targets, fixed),
     }  # fmt: skip
     other, few = lab.rows(3000, 1000), _first(lab.pool(), count // 4)
     own = informed.shadows(recipe, *other, *few)
@@ -287,9 +295,9 @@ def reconstructor_network(lab: Lab) -> dict[str, Any]:
         carried = informed.reconstructor(
             recipe, *other, *few, models=own, method="network", epochs=20, tune=tune, seed=lab.seed
         )
-        result[f"other fixed set, {len(few[0])} shadows, {name}"] = judged(
-            lab, [carried(model) for model in there], again, other
-        )["mean_mse"]
+        result[f"other fixed set, {len(few[0])} shadows, {name}"] = judged(lab, carried(there), again, other)[
+            "mean_mse"
+        ]
     return result
 
 
@@ -301,7 +309,7 @@ def other_distribution(lab: Lab) -> dict[str, Any]:
     pool = clothes.X[:count], clothes.y[:count]
     shadows = informed.shadows(recipe, *fixed, *pool, folder=lab.out / f"shadows-clothes-{count}")
     attack = informed.reconstructor(recipe, *fixed, *pool, models=shadows)
-    return {"shadows": count, **judged(lab, [attack(model) for model in models], targets, fixed)}
+    return {"shadows": count, **judged(lab, attack(models), targets, fixed)}
 
 
 def gradient_norms(lab: Lab) -> dict[str, Any]:
@@ -312,10 +320,9 @@ def gradient_norms(lab: Lab) -> dict[str, Any]:
     shadows = lab.shadows(recipe, len(lab.pool()[0]))
     attack = informed.reconstructor(recipe, *fixed, *lab.pool(), models=shadows)
     count = len(models) if lab.full else 40
-    errors, norms = [], []
-    for x, y, model in zip(targets[0][:count], targets[1], models, strict=False):
-        errors.append(attack(model).error(x))
-        norms.append(_norms_along(recipe, fixed, x, y))
+    rows = list(zip(*_first(targets, count), strict=True))
+    errors = [record.error(x) for record, (x, _) in zip(attack(models[:count]), rows, strict=True)]
+    norms = [_norms_along(recipe, fixed, x, y) for x, y in rows]
     correlation = spearmanr(errors, norms)
     return {"spearman": float(correlation.statistic), "p": float(correlation.pvalue), "targets": count}
 

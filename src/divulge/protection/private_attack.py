@@ -168,8 +168,9 @@ def learn(
     weights = train_many(noiseless, *known, rows, labels, seeds, workers=workers, folder=folder).double()
     model = noiseless.train(*known)
     reference = torch.cat([p.detach().flatten() for p in model.parameters()]).double()
-    reading = reading_of(recipe)
-    away = weights[HELD:] - reference if reading is None else reading.of(weights[HELD:] - reference)
+    away = weights[HELD:] - reference
+    reading = reading_of(recipe, away)
+    away = away if reading is None else reading.of(away)
     classes = _classes(away, rows[HELD:].flatten(1).double(), labels[HELD:], by_label=reading is None)
     typical = float(away.norm(dim=1).median()) / math.sqrt(away.shape[1])
     held = rows[:HELD], labels[:HELD]

@@ -50,12 +50,12 @@ def _run(target: Target, seconds: float) -> Finding:
             with deadline(seconds - (time.perf_counter() - started)):
                 [point] = target.kept(partial(_point, target, access, pool, judge, answers), [count], "students")
         except (TimeUp, BudgetExhausted) as error:
-            note = f"The curve ends there: {error}"
+            if not rows:
+                raise
+            note = "The curve ends there, because the " + ("time" if isinstance(error, TimeUp) else "budget") + " did."
             break
         ledger = Spent(**point["ledger"])
         rows.append((count, point["likeness"], point["accuracy"]))
-    if not rows:
-        raise TimeUp(note)
     count, best, accuracy = max(rows, key=lambda row: row[1])
     outcome = judge.outcome(best)
     return Finding(
@@ -80,7 +80,7 @@ def _run(target: Target, seconds: float) -> Finding:
         seed=target.seed,
         remedies=(_limit(rows, judge, access),) if outcome != "failed" else (),
         command=target.command("audit", "--access", access, *target.data_option),
-        pictures=(_picture(rows, access, judge),),
+        pictures=(_picture(rows, access, judge),) if len(rows) > 1 else (),
         tables=(_table(rows, judge, answers),),
         notes=(note,) if note else (),
     )

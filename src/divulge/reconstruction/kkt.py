@@ -70,10 +70,11 @@ def from_weights(
     is not given is inferred from the range, and ``value_range=None`` does without either.
 
     ``restarts`` run together as one tensor program, ``batches`` of them in all, or as many as fit in ``seconds``; each
-    follows ``samples`` unknown inputs (three for each training input by default). The first batch starts at random,
-    later ones from what was agreed on before. Samples that ``at_least`` restarts find (two, or a quarter of many),
-    alike to within ``alike``, are kept. ``checkpoint`` names a folder where finished batches are kept and from which
-    a run that died goes on; ``workers`` spreads batches over processes or a Dask cluster.
+    follows ``samples`` unknown inputs (by default three for each training input, two for pictures). Pictures start as
+    separation finds them, other inputs at random, and later batches from what was agreed on before. Samples that
+    ``at_least`` restarts find (two, or a quarter of many), alike to within ``alike``, are kept. ``checkpoint`` names a
+    folder where finished batches are kept and from which a run that died goes on; ``workers`` spreads batches over
+    processes or a Dask cluster.
     """
     if method == "paper":
         if isinstance(settings, Settings):
@@ -98,7 +99,7 @@ def from_weights(
     picture = picture if separable(space, picture) else None
     attack = _Attack(
         network, space, _prior(network, mean, value_range), settings or (Settings() if picture is None else SEPARATED),
-        samples or max(3 * (n or space.rank), 4), restarts, str(device), picture,
+        samples or max((3 if picture is None else 2) * (n or space.rank), 4), restarts, str(device), picture,
     )  # fmt: skip
     found = _run(attack, started=started, seed=seed, batches=batches, seconds=seconds, checkpoint=checkpoint,
                  workers=workers)  # fmt: skip

@@ -52,7 +52,7 @@ class Settings:
     margin: float = 0.03
     """Weight of equal margins; 0 for models trained with weight decay or a square loss."""
     whitening: float = 0.125
-    sparse: float = 1.0
+    sparse: float = 2.0
     """Weight of sparse differences between neighbouring pixels, for pictures."""
 
 

@@ -52,14 +52,14 @@ class Case:
 
 
 CASES = {
-    Case("cifar10", 10): 3, Case("mnist", 10): 3, Case("cifar10", 50): 3, Case("mnist", 50): 3,
-    Case("cifar10", 500, 1, 3): 1, Case("mnist", 500, 1, 3): 1,
+    Case("cifar10", 50): 3, Case("mnist", 50): 3, Case("cifar10", 10): 3, Case("mnist", 10): 3,
+    Case("cifar10", 500, 1, 2): 1, Case("mnist", 500, 1, 2): 1,
 }  # fmt: skip
 """The targets of each case."""
 FULL = dict.fromkeys((
-    *CASES, Case("mnist", 100), Case("cifar10", 100), Case("cifar10", 500, 1, 3, (100, 100)),
-    Case("cifar10", 500, 1, 3, (1000, 500, 100)), Case("cifar10", 500, 1, 3, (1000, 500, 100, 50)),
-    Case("cifar10", 500, 1, 3, bias="all"),
+    *CASES, Case("mnist", 100), Case("cifar10", 100), Case("cifar10", 500, 1, 2, (100, 100)),
+    Case("cifar10", 500, 1, 2, (1000, 500, 100)), Case("cifar10", 500, 1, 2, (1000, 500, 100, 50)),
+    Case("cifar10", 500, 1, 2, bias="all"),
 ), 3)  # fmt: skip
 RACE, COPIED, TRAINING = Case("cifar10", 10), Case("mnist", 10), Case("mnist", 500)
 PLAIN_RATE = 0.01  # the paper's
@@ -84,14 +84,6 @@ def run(out: Path, *, full: bool, seed: int, workers: parallel.Workers = None) -
     """Write haim.json, haim.md and the figures to ``out``; what an earlier run left there is not measured again."""
     seeds = range(seed, seed + SETS)
     result = _left(out, full, seed) or {"seed": seed, "full": full, "cases": []}
-    for part, measure in (
-        ("circle", lambda: haim_circle.run(out, seeds=seeds)), ("race", lambda: [race(RACE, s) for s in seeds]),
-        ("copies", lambda: [copied(COPIED, s) for s in seeds]),
-        ("training", lambda: trainings(TRAINING, seed, seconds=PLAIN_SECONDS[full])),
-    ):  # fmt: skip
-        if part not in result:
-            result[part] = measure()
-            keep(result, out)
     done = {(row["case"], row["seed"]) for row in result["cases"]}
     work = [(case, s) for case, targets in (FULL if full else CASES).items() for s in range(seed, seed + targets)]
     jobs = [job for job in work if (job[0].name, job[1]) not in done]
@@ -101,6 +93,14 @@ def run(out: Path, *, full: bool, seed: int, workers: parallel.Workers = None) -
         keep(result, out)
 
     parallel.run(partial(_case, out), jobs, workers=workers, on_done=keep_case, stage="haim")
+    for part, measure in (
+        ("race", lambda: [race(RACE, s) for s in seeds]), ("copies", lambda: [copied(COPIED, s) for s in seeds]),
+        ("training", lambda: trainings(TRAINING, seed, seconds=PLAIN_SECONDS[full])),
+        ("circle", lambda: haim_circle.run(out, seeds=seeds)),
+    ):  # fmt: skip
+        if part not in result:
+            result[part] = measure()
+            keep(result, out)
     return result
 
 
@@ -139,7 +139,7 @@ def target(case: Case, seed: int) -> Target:
 
 
 def attacked(case: Case, seed: int, out: Path) -> dict[str, Any]:
-    """One target: the blind attack, and two restarts on broken weights."""
+    """One target: the blind attack, and one restart on broken weights, of which everything is kept."""
     there = target(case, seed)
     blind = reconstruction.from_weights(there.model, seed=seed, restarts=case.restarts, batches=case.batches)
     nothing = reconstruction.from_weights(baselines.broken(there.model, seed=seed), seed=seed, n=blind.rank, restarts=2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -305,7 +307,9 @@ def test_guards_are_part_of_the_target() -> None:
     assert names(report).get("copy-from-values", "failed") != "succeeded"
 
 
-def test_a_smooth_classifier_is_learned_from_its_explanations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_smooth_classifier_is_learned_from_its_explanations_and_nothing_is_trained_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from divulge.auditing import learning
 
     monkeypatch.setattr(learning, "QUERIES", (30,))
@@ -313,8 +317,12 @@ def test_a_smooth_classifier_is_learned_from_its_explanations(monkeypatch: pytes
     digits = datasets.load("digits")
     recipe = divulge.Recipe(widths=[64, 16, 10], activation="tanh", epochs=30, batch_size=64, learning_rate=0.3)
     model = recipe.train(*digits.train)
-    report = divulge.audit(model, digits, access="gradient", unseen=digits.test, time=120)
-    [learned] = report.findings
+    audit = partial(divulge.audit, model, digits, access="gradient", unseen=digits.test, time=120, workers=2)
+    [learned] = audit(out=tmp_path).findings
+    (tmp_path / "findings" / "copy-by-learning.json").unlink()  # killed before it was written
+    monkeypatch.setattr("divulge.extraction.by_training", lambda *a, **b: pytest.fail("trained twice"))
+    [again] = audit(out=tmp_path, resume=True).findings
+    assert replace(again, seconds=0, pictures=()) == replace(learned, seconds=0, pictures=())
     [(queries, agreement, accuracy)] = learned.tables[0].rows
     assert queries == learned.ledger.gradient == 30
     assert agreement > 0.9

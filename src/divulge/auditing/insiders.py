@@ -92,7 +92,7 @@ def _run_network(target: Target, seconds: float) -> Finding:
     rebuild = partial(
         _rebuild_one, target.recipe, target.model, target.inputs, target.labels, affordable, share, target.seed
     )
-    told = target.kept(rebuild, rows, "records")
+    told = target.kept(rebuild, rows, "records", workers=target.workers)
     done = [(row, one) for row, one in zip(rows, told, strict=True) if "reason" not in one]
     rebuilt = []
     for row, one in done:

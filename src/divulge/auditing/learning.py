@@ -44,7 +44,7 @@ def _run(target: Target, seconds: float) -> Finding:
     judge = judge_of(target, judges)
     answers = None if answers is None else answers[: len(judge.rows)]
     rows: list[tuple[int, float, float | None]] = []
-    ledger, note = Spent(), ""
+    asked, note = dict[int, Spent](), ""
     for count in (count for count in QUERIES if count <= len(pool)):
         try:
             with deadline(seconds - (time.perf_counter() - started)):
@@ -54,7 +54,7 @@ def _run(target: Target, seconds: float) -> Finding:
                 raise
             note = "The curve ends there, because the " + ("time" if isinstance(error, TimeUp) else "budget") + " did."
             break
-        ledger = Spent(**point["ledger"])
+        asked[count] = Spent(**point["ledger"])
         rows.append((count, point["likeness"], point["accuracy"]))
     count, best, accuracy = max(rows, key=lambda row: row[1])
     outcome = judge.outcome(best)
@@ -75,7 +75,7 @@ def _run(target: Target, seconds: float) -> Finding:
             **_accuracies(judge, answers, accuracy),
             "student": f"one hidden layer of {STUDENT}",
         },
-        ledger=ledger,
+        ledger=asked[count],
         seconds=time.perf_counter() - started,
         seed=target.seed,
         remedies=(_limit(rows, judge, access),) if outcome != "failed" else (),

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from divulge.errors import InvalidInput, NonFiniteAnswer, WrongShape
 from divulge.extraction.logits import beneath
 from divulge.oracles.base import Access, Oracle
+from divulge.workers import Workers
 
 Kind = Literal["linear", "one hidden ReLU layer", "piecewise linear", "piecewise constant", "smooth", "unknown"]
 KINDS: dict[Kind, str] = {
@@ -76,7 +77,7 @@ class Target:
     options: tuple[str, ...] = ()
     """What else the command line says about the target: its guards, its input shape, ..."""
     seed: int = 0
-    workers: int | str | None = None
+    workers: Workers = None
     """Where independent jobs run: here, in several processes, or on a Dask cluster."""
     folder: Path | None = None
     """Where attacks keep what they have computed, to go on from after a stop."""
@@ -112,13 +113,13 @@ class Target:
         """How many rows the auditor asks beside the attack, to judge it: no more than the budget of an adversary."""
         return rows if self.budget is None else min(rows, self.budget)
 
-    def kept(self, function: Callable[[Any], Any], jobs: list[Any], name: str) -> list[Any]:
+    def kept(self, function: Callable[[Any], Any], jobs: list[Any], name: str, *, workers: Workers = None) -> list[Any]:
         """The jobs' results, kept in the audit's folder, so that an audit that was killed trains nothing twice."""
-        from divulge import workers
+        from divulge.workers import checkpointed, run
 
         if self.folder is None:
-            return workers.run(function, jobs, workers=self.workers, stage=name)
-        return workers.checkpointed(function, jobs, self.folder / name, workers=self.workers, stage=name)
+            return run(function, jobs, workers=workers, stage=name)
+        return checkpointed(function, jobs, self.folder / name, workers=workers, stage=name)
 
     def grants(self, access: Access) -> bool:
         from divulge.oracles.base import ACCESS_LEVELS

@@ -19,18 +19,14 @@ import divulge
 from divulge import datasets, progress
 from divulge.auditing import probe as probing
 from divulge.auditing import run as running
-from divulge.auditing.fidelity import Judge
 from divulge.auditing.finding import Finding
-from divulge.auditing.opening import view_of
-from divulge.auditing.target import Target, kind_by_asking, kind_of_module
+from divulge.auditing.target import kind_by_asking
 from divulge.errors import AttackFailed, DivulgeError, InvalidInput, WrongShape
 from divulge.report import schema
 
 
-def relu_network(d: int = 8, h: int = 4, seed: int = 0, k: int = 1) -> nn.Sequential:
-    loss: Any = "logistic" if k == 1 else "cross-entropy"
-    recipe = divulge.Recipe(widths=[d, h, k], loss=loss, precision="float64", seed=seed)
-    return nn.Sequential(*recipe.initial_model().children())
+def relu_network(d: int = 8, h: int = 4, seed: int = 0) -> nn.Module:
+    return divulge.Recipe(widths=[d, h, 1], loss="logistic", precision="float64", seed=seed).initial_model()
 
 
 def names(report: Any) -> dict[str, str]:
@@ -87,29 +83,6 @@ def test_a_table_gives_up_its_records_one_by_one() -> None:
     assert "informed-linear" in report.html()
 
 
-def test_a_closed_form_is_found_where_the_network_reader_sees_none() -> None:
-    from sklearn.linear_model import PoissonRegressor
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-    from sklearn.svm import LinearSVC
-
-    from divulge.auditing.insiders import _linear_obstacle, _run_linear
-
-    table = datasets.load("diabetes")
-    X, y = table.train.X.double().numpy(), table.train.y.double().numpy()
-    models = [PoissonRegressor(tol=1e-12, max_iter=2000), make_pipeline(StandardScaler(), LinearSVC())]
-    views = [view_of(model.fit(X, y > y.mean() if i else y), access=None, guard="", seed=0, trust_pickle=False,
-                     options={}, remote_options={}) for i, model in enumerate(models)]  # fmt: skip
-    poisson, svc = (
-        Target("t", view.kind, view.access, view.input_dim, view.output_dim, view.make_oracle,
-               estimator=view.estimator, inputs=torch.as_tensor(X), labels=torch.as_tensor(y))
-        for view in views
-    )  # fmt: skip
-    assert _linear_obstacle(svc) == "there is no closed form for LinearSVC."
-    assert _linear_obstacle(poisson) == ""
-    assert _run_linear(poisson, 30.0).outcome == "succeeded"
-
-
 def test_a_record_is_not_claimed_when_the_model_does_not_hold_it() -> None:
     from sklearn.linear_model import Ridge
 
@@ -126,17 +99,6 @@ def test_a_smooth_network_is_recognised_from_outside_and_listened_to(seed: int) 
     report = divulge.audit(model.initial_model(), access="label", time=60, seed=seed)
     assert names(report) == {"span-from-labels": "succeeded"}
     assert kind_by_asking(divulge.oracle(model.initial_model(), access="value")) == "smooth"
-
-
-def test_kinds_are_told_apart_from_inside_and_outside() -> None:
-    linear = nn.Linear(5, 2).double()
-    deep = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)).double()
-    assert kind_of_module(linear) == kind_by_asking(divulge.oracle(linear)) == "linear"
-    assert kind_of_module(nn.Sequential(linear, nn.Linear(2, 1).double())) == "linear"
-    assert kind_of_module(deep) == kind_by_asking(divulge.oracle(deep)) == "piecewise linear"
-    assert kind_of_module(relu_network()) == "one hidden ReLU layer"
-    assert kind_by_asking(divulge.oracle(relu_network().float())) == "piecewise linear"
-    assert kind_of_module(nn.Sequential(nn.Linear(2, 2), nn.Sigmoid())) == "smooth"
 
 
 def test_an_onnx_graph_that_cannot_be_read_is_asked_for_values(tmp_path: Path) -> None:
@@ -342,34 +304,6 @@ def test_a_data_frame_brings_its_columns() -> None:
     assert [row[0] for row in rebuilt.tables[1].rows] == list(table.columns)
 
 
-@pytest.mark.parametrize(
-    ("decisions", "likeness", "outcome"),
-    [
-        ([0, 1], 0.99, "succeeded"),
-        ([0, 1], 0.92, "partly"),
-        ([0, 1], 0.89, "failed"),
-        ([0] * 19 + [1], 0.95, "failed"),  # so good is whoever always says 0
-        ([0] * 19 + [1], 0.98, "succeeded"),
-        ([0, 0], 1.0, "failed"),  # nothing was decided
-    ],
-)
-def test_a_copy_counts_by_the_written_rule(decisions: list[int], likeness: float, outcome: str) -> None:
-    assert Judge(torch.zeros(len(decisions), 1), torch.tensor(decisions), None).outcome(likeness) == outcome
-
-
-def test_what_predicts_a_quantity_is_judged_by_its_variance() -> None:
-    from sklearn.linear_model import Ridge
-
-    table = datasets.load("diabetes")
-    model = Ridge().fit(table.train.X.double().numpy(), table.train.y.double().numpy())
-    report = divulge.audit(model, table, access="value", guard="round:0", time=30)
-    copied = next(f for f in report.findings if f.name == "copy-from-values")
-    assert copied.measures["variance_explained"] > 0.98
-    assert copied.outcome == "succeeded"
-    assert not copied.measures["exact"]
-    assert "of its variance" in copied.title
-
-
 @pytest.mark.parametrize("budget", [100, 300])
 def test_a_small_budget_is_kept_and_what_it_bought_is_shown(budget: int) -> None:
     report = divulge.audit(relu_network(), access="value", budget=budget, time=30)
@@ -387,56 +321,3 @@ def test_what_has_no_weights_is_audited_by_its_answers() -> None:
     weights = np.arange(4.0)
     assert divulge.audit(lambda X: X @ weights, input_shape=(4,), time=5).severity == "high"
     assert divulge.audit(relu_network(), guard="label", time=2).target["access_granted"] == "label"
-
-
-def test_a_softmax_on_top_does_not_hide_the_network() -> None:
-    model = nn.Sequential(*relu_network(k=3), nn.Softmax(dim=1))
-    assert kind_of_module(model) == "one hidden ReLU layer"
-    assert kind_by_asking(divulge.oracle(model)) == "piecewise linear"
-    report = divulge.audit(model, access="value", time=30)
-    assert names(report)["copy-from-values"] == "succeeded"
-
-
-def test_a_forest_is_told_from_a_network() -> None:
-    from sklearn.ensemble import RandomForestClassifier
-
-    for name in ("iris", "breast-cancer"):
-        X, y = datasets.load(name).train
-        forest = RandomForestClassifier(10, random_state=0).fit(X.numpy(), y.numpy())
-        assert kind_by_asking(divulge.oracle(forest)) == "piecewise constant"
-    for seed in range(3):
-        assert kind_by_asking(divulge.oracle(relu_network(seed=seed, h=1))) == "piecewise linear"
-
-
-def test_matches_that_chance_explains_are_no_finding() -> None:
-    from divulge.auditing.remembering import UNLIKELY, _chance
-
-    assert _chance(1, 120, 0.01, 30) > UNLIKELY
-    assert _chance(8, 10, 0.01, 300) < 1e-9
-    assert _chance(0, 10, 0.01, 300) == 1.0
-
-
-def test_findings_name_the_protection_that_was_measured_against_them() -> None:
-    from divulge.auditing.remedies import with_protection
-
-    def advice(name: str, remedy: str) -> Finding:
-        return Finding(name, "protection", None, name, "succeeded", "none", "m", "c", remedies=(remedy,))
-
-    copied = made_up("copied").run(None, 0.0)  # type: ignore[arg-type]
-    taken = Finding("taken", "informed", "insider", "t", "succeeded", "high", "m", "c")
-    failed = Finding("failed", "informed", "insider", "t", "failed", "none", "m", "c")
-    guards, noise = advice("protection-at-the-endpoint", "limit"), advice("protection-needed", "noise")
-    told = {f.name: f.remedies for f in with_protection([copied, taken, failed, guards, noise])}
-    assert (told["copied"], told["taken"], told["failed"]) == (("limit",), ("noise",), ())
-    assert "divulge bound" in with_protection([taken])[0].remedies[0]
-
-
-def test_commands_repeat_a_finding_as_it_was_made(tmp_path: Path) -> None:
-    recipe = divulge.Recipe(widths=[8, 4, 1], loss="logistic", precision="float64")
-    folder = tmp_path / "my model"
-    divulge.models.save(recipe.initial_model(), folder)
-    plain, guarded = (divulge.audit(folder, access="value", guard=guard, time=20) for guard in ("", "round:9"))
-    for report, said in ((plain, ""), (guarded, " --guard round:9")):
-        commands = {finding.name: finding.command for finding in report.findings}
-        assert commands["copy-from-values"] == f"divulge extract '{folder}' --access value{said} --seed 0"
-    assert commands["span-from-values"] == f"divulge audit '{folder}' --access value --guard round:9 --seed 0"

@@ -140,10 +140,7 @@ def _batch(attack: _Attack, job: Job) -> Batch:
         begun = space.coordinates_of(known[: attack.samples // 2])
         starts[:, : len(begun)] = begun
     if attack.picture is not None:
-        for number in range(attack.restarts):
-            report("separating pictures", number, attack.restarts)
-            own = separated(space, attack.picture, _span(attack.prior), seed=seed * attack.restarts + number)
-            starts[number, len(begun) : len(begun) + len(own)] = own[: attack.samples - len(begun)]
+        starts = _with_pictures(attack, starts, len(begun), seed, began + seconds / 3)
     network = attack.network.to(torch.float32, attack.device)
     problem = Problem(network, space, attack.prior, attack.settings, attack.picture)
 
@@ -154,6 +151,20 @@ def _batch(attack: _Attack, job: Job) -> Batch:
     left = seconds - (time.perf_counter() - began)
     found = problem.solve(starts.to(device=attack.device, dtype=torch.float32), watch, seconds=left)
     return {name: None if value is None else value.cpu() for name, value in vars(found).items()}
+
+
+def _with_pictures(attack: _Attack, starts: Tensor, kept: int, seed: int, end: float) -> Tensor:
+    """The starts with separated pictures after the ``kept`` first samples, in as many restarts as there is time for."""
+    assert attack.picture is not None
+    for number in range(len(starts)):
+        report("separating pictures", number, len(starts))
+        begun = time.perf_counter()
+        own = separated(attack.space, attack.picture, _span(attack.prior), seed=seed * len(starts) + number, end=end)
+        starts[number, kept : kept + len(own)] = own[: starts.shape[1] - kept]
+        now = time.perf_counter()
+        if 2 * now - begun > end:  # another one would take too long
+            return starts[: number + 1]
+    return starts
 
 
 def _run(
@@ -286,6 +297,8 @@ def _result(
         )
     notes = [] if given is not None or fitted is None else ["The mean was inferred from the range of values."]
     steps, most = int(found.steps[0]), attack.settings.steps
+    if len(found.inputs) == 1 < attack.restarts:
+        notes.append("There was time for one restart only, so that no other confirms its samples.")
     if steps < most:
         notes.append(
             f"The time allowed {steps} of {most} steps in the first {int((found.steps == steps).sum())} restarts."

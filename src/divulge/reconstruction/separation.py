@@ -8,6 +8,9 @@ needs no equation, takes about a second for 50 pictures, and leaves sign and siz
 
 from __future__ import annotations
 
+import math
+import time
+
 import torch
 from torch import Tensor
 
@@ -35,11 +38,13 @@ def separable(space: RowSpace, shape: tuple[int, ...] | None) -> bool:
     return pixels * (2 - 1 / height - 1 / width) >= max(LEAST, ENOUGH * space.rank)
 
 
-def separated(space: RowSpace, shape: tuple[int, ...], span: float, *, seed: int) -> Tensor:
+def separated(
+    space: RowSpace, shape: tuple[int, ...], span: float, *, seed: int, end: float = math.inf
+) -> Tensor:  # fmt: skip
     """Coordinates [2 r, ...] of the pictures that the row space mixes: each in both signs, the likelier signs first,
-    at the size of pictures whose values range over ``span``."""
+    at the size of pictures whose values range over ``span``. Goes on no longer than ``time.perf_counter() < end``."""
     basis = space.inputs(torch.eye(space.rank).to(space.V))
-    mixing = _independent(differences(basis, shape), torch.Generator().manual_seed(seed))
+    mixing = _independent(differences(basis, shape), torch.Generator().manual_seed(seed), end)
     if space.has_bias:  # the bias coordinate of an input is 1, so above 0
         mixing = mixing * torch.where(mixing @ space.V[:, -1] < 0, -1.0, 1.0).to(mixing)[:, None]
     pictures = mixing @ basis
@@ -49,7 +54,7 @@ def separated(space: RowSpace, shape: tuple[int, ...], span: float, *, seed: int
     return torch.cat([coordinates, -coordinates])
 
 
-def _independent(mixed: Tensor, generator: torch.Generator) -> Tensor:
+def _independent(mixed: Tensor, generator: torch.Generator, end: float) -> Tensor:
     """Rows w [r, r] such that the components w mixed [N] are as independent as can be, from a random start."""
     rank, count = mixed.shape
     values, vectors = torch.linalg.eigh(mixed @ mixed.T / count)
@@ -62,7 +67,7 @@ def _independent(mixed: Tensor, generator: torch.Generator) -> Tensor:
         new = _orthogonal(squashed @ white.T / count - (1 - squashed.square().mean(dim=1, keepdim=True)) * W)
         moved = float((1 - (new * W).sum(dim=1).abs()).max())
         W = new
-        if moved < 1e-5:
+        if moved < 1e-5 or time.perf_counter() > end:
             break
     rows: Tensor = W.to(mixed) @ whitening
     return rows

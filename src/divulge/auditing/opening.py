@@ -153,7 +153,7 @@ def training(data: Any, input_dim: int, shape: Any, columns: Any) -> tuple[Tenso
         data = data.train
     try:
         X, y = data
-        labels = torch.as_tensor(y if isinstance(y, Tensor) else np.asarray(y))
+        labels = torch.as_tensor(y if isinstance(y, Tensor) else np.array(y))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"Training data comes as (X, y), with numbers for labels: {error}.") from error
     inputs = fit_data(X, input_dim, "training data")

@@ -218,7 +218,7 @@ def _bends_are_few(bends: Tensor) -> bool:
 def fit_data(inputs: Any, input_dim: int, what: str) -> Tensor:
     """Rows [n, d] as float64, checked against the model's width."""
     try:
-        rows = torch.as_tensor(inputs if isinstance(inputs, Tensor) else np.asarray(inputs, dtype=np.float64))
+        rows = torch.as_tensor(inputs if isinstance(inputs, Tensor) else np.array(inputs, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"The {what} must be rows of numbers: {error}.") from error
     rows = rows.reshape(len(rows), -1).to(torch.float64)

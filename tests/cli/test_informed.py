@@ -50,6 +50,17 @@ def test_a_row_of_a_named_set_can_be_left_out_of_what_is_known(tmp_path: Path) -
     assert json.loads(told.stdout)["error"] < 1e-12
 
 
+def test_a_file_of_the_known_records_is_read_whole(trained: Path, tmp_path: Path) -> None:
+    import numpy as np
+
+    from divulge import datasets
+
+    X, y = datasets.recorded(trained, None)
+    np.savez(tmp_path / "all.npz", X=X.numpy(), y=y.numpy())
+    told = run("informed", str(trained), "--known", str(tmp_path / "all.npz"), "--runs", "4")
+    assert "already contains the target" in told.stderr
+
+
 def test_logits_are_enough(trained: Path) -> None:
     done = run("informed", str(trained), "--leave-out", "3", "--access", "logits", "--probes", "11", "--json")
     assert done.exit_code in (0, 3), done.stderr

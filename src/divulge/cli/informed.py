@@ -14,7 +14,8 @@ from divulge.errors import AttackFailed, InvalidInput
 def command(
     model: Annotated[str, typer.Argument(help="The released model: a folder or file, or a pickled estimator.")],
     known: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="All training records but one; its whole training part.")
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="All training records but one, in order; with --leave-out, all."),
     ] = None,
     leave_out: Annotated[
         int | None,
@@ -84,8 +85,9 @@ def _known(
 
     if known is None and leave_out is None:
         raise InvalidInput("Give the known records with --known, or rehearse with --leave-out ROW.")
-    if known is not None:
-        X, y = datasets.load(known, data_dir, target=target).train
+    if known is not None:  # what is to be left out is counted in the training part, as an audit counts
+        held_out = 0.0 if leave_out is None else 0.2
+        X, y = datasets.load(known, data_dir, target=target, test=held_out).train
     else:
         X, y = datasets.recorded(folder, data_dir)
     if leave_out is None:

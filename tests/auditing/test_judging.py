@@ -60,7 +60,7 @@ def test_kinds_are_told_apart_from_inside_and_outside() -> None:
 @pytest.mark.parametrize(
     ("decisions", "likeness", "outcome"),
     [
-        ([0, 1], 0.99, "succeeded"),
+        ([-1, 1], 0.99, "succeeded"),
         ([0, 1], 0.92, "partly"),
         ([0, 1], 0.89, "failed"),
         ([0] * 19 + [1], 0.95, "failed"),  # so good is whoever always says 0

@@ -3,6 +3,7 @@ variance it explains. What counts as a copy follows the written rule in docs/sev
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -37,7 +38,10 @@ class Judge:
     @property
     def chance(self) -> float:
         """What a copy scores that always says the same."""
-        return 0.0 if self.values is not None else float(self.decisions.bincount().max()) / len(self.decisions)
+        if self.values is not None:
+            return 0.0
+        [(_, most)] = Counter(self.decisions.tolist()).most_common(1)
+        return most / len(self.decisions)
 
     def outcome(self, likeness: float) -> Outcome:
         """What such a copy means; one that is hardly better than always saying the same means nothing."""

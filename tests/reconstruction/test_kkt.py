@@ -83,19 +83,19 @@ def test_a_run_that_died_goes_on_from_its_batches(target: Target, tmp_path: Path
     assert torch.equal(more.everything, whole.everything)
 
 
-def test_a_time_limit_is_kept_by_a_shorter_search(target: Target) -> None:
+def test_a_time_limit_is_kept_by_a_shorter_search(target: Target, found: Reconstruction) -> None:
     began = time.perf_counter()
-    short = reconstruction.from_weights(target.model, mean=target.mean, seconds=0.8, settings=Settings(steps=100_000))
-    assert time.perf_counter() - began < 1.2
+    short = reconstruction.from_weights(target.model, mean=target.mean, seconds=3, settings=Settings(steps=100_000))
+    assert time.perf_counter() - began < 4
+    assert short.residual < 2 * found.residual + 0.1
     assert 1 <= short.restarts <= 4
     assert any("steps" in note for note in short.notes)
-    assert short.residual < 0.9 or "time" in short.reason
 
 
 def test_much_time_for_a_small_model_gives_batch_after_batch(target: Target) -> None:
     long = reconstruction.from_weights(target.model, mean=target.mean, seconds=2, settings=Settings(steps=20))
     assert long.restarts > 4
-    assert long.seconds < 2.4
+    assert long.seconds < 3
 
 
 def test_several_classes_are_read_too() -> None:

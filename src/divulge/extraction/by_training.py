@@ -33,6 +33,8 @@ from divulge.oracles.base import Oracle, Spent, as_rows, at_the_door, check_fini
 from divulge.workers import Workers
 
 ACTIVE_ROUNDS = 3
+DEEP = 5
+"""Convolutions from which on a student counts as deep."""
 
 
 def by_training(
@@ -136,10 +138,10 @@ class Options:
             )
 
     def settings(self, count: int) -> Settings:
-        """How students are fitted to that many queries, as far as it does not depend on the student."""
+        """How students are fitted to that many queries, as far as it does not depend on student and answers."""
         return Settings(
             match=self.match, method=self.method, outputs=self.target_output or "logits", classes=self.classes,
-            weight=0.1 if self.weight is None else self.weight,
+            weight=0.0 if self.weight is None else self.weight,
             steps=self.steps or _default_steps(count, self.match),
             batch_size=self.batch_size or _default_batch(count, self.match),
             learning_rate=self.learning_rate or 0.0, combinations=self.combinations, sharpness=self.sharpness or 0.0,
@@ -167,12 +169,13 @@ def gather(oracle: Oracle, student: Student, inputs: Any, options: Options, work
     integrated = options.method == "default" and are_integrated(values, maps, outputs)
     fitter = replace(fitter, settings=replace(fitter.settings, outputs=outputs))
     lesson = Lesson(fitter, X, values, maps, integrated, options.hold_out, options.ensemble, Spent(), 0.0, stopped)
+    if options.weight is None:
+        settings = replace(fitter.settings, weight=_default_weight(lesson, options, inputs))
+        lesson = replace(lesson, fitter=replace(fitter, settings=settings))
     if options.choose == "active":
         lesson = _actively(lesson, oracle, pool, count, workers)
-    if options.weight is None and _tells_less(lesson, options, inputs):
-        fitter = replace(fitter, settings=replace(fitter.settings, weight=1.0))
     spent = oracle.ledger.snapshot() - before
-    return replace(lesson, fitter=fitter, asked=spent, seconds=time.perf_counter() - began)
+    return replace(lesson, asked=spent, seconds=time.perf_counter() - began)
 
 
 def rows_of(oracle: Oracle, X: Any) -> Tensor:
@@ -242,23 +245,30 @@ def _for_student(fitter: Fitter) -> Fitter:
     """Settings that depend on the student: convolutions make every output's gradient dear, gates sharper and steps
     shorter; one linear layer takes long steps."""
     student, settings = fitter.new(0), fitter.settings
-    convolutional = any(isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) for layer in student.modules())
-    rate = 2e-3 if convolutional else 5e-2 if is_linear(student) else 1e-2
+    convolutions = _convolutions(student)
+    rate = 2e-3 if convolutions else 5e-2 if is_linear(student) else 1e-2
     return replace(
         fitter,
         settings=replace(
             settings,
-            combinations=settings.combinations or (1 if convolutional else None),
-            sharpness=settings.sharpness or (3.0 if convolutional else 1.0),
+            combinations=settings.combinations or (1 if convolutions else None),
+            sharpness=settings.sharpness or (3.0 if 0 < convolutions < DEEP else 1.0),
             learning_rate=settings.learning_rate or rate,
         ),
     )
 
 
-def _tells_less(lesson: Lesson, options: Options, inputs: Any) -> bool:
-    """Where gradients tell less than usual, and the values are to weigh more."""
+def _convolutions(student: nn.Module) -> int:
+    return sum(isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) for layer in student.modules())
+
+
+def _default_weight(lesson: Lesson, options: Options, inputs: Any) -> float:
+    """What the values weigh beside the gradients: little, unless gradients tell less than usual. A deep student far
+    from its target does best on gradients by having none at all, and must be led by the values."""
+    if _convolutions(lesson.fitter.new(0)) >= DEEP and options.method == "default":
+        return 30.0
     known = isinstance(inputs, str) or options.method == "paper" or options.classes == "predicted"
-    return known or lesson.answers().absolute
+    return 1.0 if known or lesson.answers().absolute else 0.1
 
 
 def _default_batch(count: int, match: Match) -> int:

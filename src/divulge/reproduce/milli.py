@@ -91,8 +91,8 @@ def _rows() -> Iterator[Row]:
     yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options={**VALUES, "steps": 800})
     for name in ("vgg11", "resnet18"):
         network, title = f"cifar10/{name}", f"CIFAR-10 {name} at 1/16 width"
-        yield Row("2", f"{title}, gradients", network, [10, 100, 1000], options={"steps": 300})
-        yield Row("2", f"{title}, values", network, [10, 100, 1000], options={"steps": 300, **VALUES})
+        yield Row("2", f"{title}, gradients", network, [10, 100, 1000], options=SHORT)
+        yield Row("2", f"{title}, values", network, [10, 100, 1000], options={**SHORT, **VALUES})
     yield Row("-", "2-layer, captum saliency (absolute)", one, [100], explain="saliency", small=True)
     yield Row("-", "2-layer, captum integrated gradients", one, [100], explain="integrated-gradients", small=True)
     yield Row("-", "2-layer, captum integrated gradients, Gaussian queries", one, [30, 100],

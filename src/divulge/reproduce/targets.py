@@ -53,7 +53,7 @@ TARGETS = {
     "mnist/two-conv": Made("mnist", "two-conv", 3),
     "cifar10/two-conv": Made("cifar10", "two-conv", 6, weight_decay=0.05),
     "cifar10/vgg11": Made("cifar10", "vgg11", 5, flips=True, options={"width": 1 / 16}),
-    "cifar10/resnet18": Made("cifar10", "resnet18", 3, flips=True, options={"width": 1 / 16}),
+    "cifar10/resnet18": Made("cifar10", "resnet18", 2, flips=True, options={"width": 1 / 16}),
 }
 """By name; VGG-11 and ResNet-18 at a sixteenth of their width."""
 USUAL = ("mnist/one-hidden", "mnist/two-conv", "cifar10/two-conv")

@@ -275,7 +275,7 @@ def test_a_smooth_classifier_is_learned_from_its_explanations_and_nothing_is_tra
     from divulge.auditing import learning
 
     monkeypatch.setattr(learning, "QUERIES", (30,))
-    only(monkeypatch, *learning.PROBES)
+    only(monkeypatch, learning.PROBES[0])
     digits = datasets.load("digits")
     recipe = divulge.Recipe(widths=[64, 16, 10], activation="tanh", epochs=30, batch_size=64, learning_rate=0.3)
     model = recipe.train(*digits.train)
@@ -290,6 +290,21 @@ def test_a_smooth_classifier_is_learned_from_its_explanations_and_nothing_is_tra
     assert agreement > 0.9
     assert accuracy > 0.9
     assert learned.severity == ("high" if agreement >= 0.98 else "medium")
+
+
+def test_decisions_alone_make_a_student(monkeypatch: pytest.MonkeyPatch) -> None:
+    from divulge.auditing import learning
+
+    monkeypatch.setattr(learning, "QUERIES", (100,))
+    only(monkeypatch, *learning.PROBES)
+    digits = datasets.load("digits").binary()
+    model = divulge.Recipe(widths=[64, 16, 1], loss="logistic", epochs=20, batch_size=64).train(*digits.train)
+    report = divulge.audit(model, digits, unseen=digits.test, time=60, access="label")
+    [learned] = report.findings
+    assert learned.adversary == "label client"
+    assert learned.ledger.label == learned.ledger.total == 100
+    assert learned.measures["same_decision"] > 0.75
+    assert "values" in report.skipped[0].reason
 
 
 def test_a_data_frame_brings_its_columns() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from divulge.oracles.base import Spent
+from divulge.oracles.base import Access, Spent
 
 Question = Literal["copy", "span", "training-data", "informed", "protection"]
 Adversary = Literal["label client", "prediction client", "explanation client", "holder of the weights", "insider"]
@@ -23,6 +23,13 @@ QUESTIONS: dict[Question, str] = {
     "informed": "Can someone who knows the rest rebuild one record?",
     "protection": "How much protection is enough?",
 }
+ADVERSARIES: dict[Access, Adversary] = {
+    "label": "label client",
+    "value": "prediction client",
+    "gradient": "explanation client",
+    "weights": "holder of the weights",
+}
+"""Who has each access."""
 REMOTE: frozenset[Adversary] = frozenset({"label client", "prediction client", "explanation client"})
 
 

@@ -90,7 +90,15 @@ def _run_network(target: Target, seconds: float) -> Finding:
     share = seconds / math.ceil(len(rows) / at_once)
     affordable = int(min(RUNS, share / run))
     rebuild = partial(
-        _rebuild_one, target.recipe, target.model, target.inputs, target.labels, affordable, share, target.seed
+        _rebuild_one,
+        target.recipe,
+        target.model,
+        target.inputs,
+        target.labels,
+        affordable,
+        share,
+        time.time() + seconds,
+        target.seed,
     )
     told = target.kept(rebuild, rows, "records", workers=target.workers)
     done = [(row, one) for row, one in zip(rows, told, strict=True) if "reason" not in one]
@@ -104,16 +112,17 @@ def _run_network(target: Target, seconds: float) -> Finding:
 
 
 def _rebuild_one(
-    recipe: Any, released: Any, inputs: Tensor, labels: Tensor, runs: int, seconds: float, seed: int, row: int
-) -> dict[str, Any]:
-    """The record that was left out, or why it could not be rebuilt in time."""
+    recipe: Any, released: Any, inputs: Tensor, labels: Tensor, runs: int, seconds: float, end: float, seed: int,
+    row: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The record that was left out, or why it could not be rebuilt in time; a worker's start is part of the time."""
     from divulge import informed
 
     keep = torch.arange(len(inputs)) != row
     known = inputs[keep]
     bounds = (float(known.min()), float(known.max()))
     try:
-        with deadline(seconds):
+        with deadline(min(seconds, end - time.time())):
             record = informed.direct(
                 recipe, released, known, labels[keep], runs=runs, position=row, bounds=bounds, seed=seed
             )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from divulge.auditing.fidelity import Judge, judge_of
-from divulge.auditing.finding import Adversary, Finding, Picture, Table, severity_of
+from divulge.auditing.finding import ADVERSARIES, Finding, Picture, Table, severity_of
 from divulge.auditing.probe import Probe, TimeUp, deadline
 from divulge.auditing.target import Target
 from divulge.errors import BudgetExhausted
@@ -28,6 +28,16 @@ def _obstacle(target: Target) -> str:
         return f"the access granted ({target.access}) does not include values."
     if target.kind == "linear" or (target.kind == "one hidden ReLU layer" and target.model is not None):
         return f"it is {target.description}; exact extraction does better."
+    return _no_data(target)
+
+
+def _labels_obstacle(target: Target) -> str:
+    if target.labels is not None and target.labels.is_floating_point():
+        return "it predicts a quantity, and makes no decisions to learn from."
+    return _no_data(target)
+
+
+def _no_data(target: Target) -> str:
     known = target.unseen if target.unseen is not None else target.inputs
     if known is None:
         return "no data was given to ask about; give inputs like the model's own."
@@ -37,9 +47,15 @@ def _obstacle(target: Target) -> str:
 
 
 def _run(target: Target, seconds: float) -> Finding:
+    return _learned(target, seconds, "gradient" if target.grants("gradient") else "value", "copy-by-learning")
+
+
+def _run_labels(target: Target, seconds: float) -> Finding:
+    return _learned(target, seconds, "label", "copy-by-learning-from-labels")
+
+
+def _learned(target: Target, seconds: float, access: Access, name: str) -> Finding:
     started = time.perf_counter()
-    access: Access = "gradient" if target.grants("gradient") else "value"
-    adversary: Adversary = "explanation client" if access == "gradient" else "prediction client"
     pool, judges, answers = _pool(target)
     judge = judge_of(target, judges)
     answers = None if answers is None else answers[: len(judge.rows)]
@@ -48,7 +64,7 @@ def _run(target: Target, seconds: float) -> Finding:
     for count in (count for count in QUERIES if count <= len(pool)):
         try:
             with deadline(seconds - (time.perf_counter() - started)):
-                [point] = target.kept(partial(_point, target, access, pool, judge, answers), [count], "students")
+                [point] = target.kept(partial(_point, target, access, pool, judge, answers), [count], name)
         except (TimeUp, BudgetExhausted) as error:
             if not rows:
                 raise
@@ -59,12 +75,12 @@ def _run(target: Target, seconds: float) -> Finding:
     count, best, accuracy = max(rows, key=lambda row: row[1])
     outcome = judge.outcome(best)
     return Finding(
-        name="copy-by-learning",
+        name=name,
         question="copy",
-        adversary=adversary,
+        adversary=ADVERSARIES[access],
         title=f"A student fitted to {count:,} {access} queries copies the model in {judge.told(best)}",
         outcome=outcome,
-        severity=severity_of("copy", adversary, outcome),
+        severity=severity_of("copy", ADVERSARIES[access], outcome),
         meaning="Whoever may ask this often has a model that does the same job."
         if outcome != "failed"
         else "The student learned from so few answers does not replace the model.",
@@ -90,7 +106,8 @@ def _limit(rows: list[tuple[int, float, float | None]], judge: Judge, access: Ac
     """The most queries on the curve from which no copy was had."""
     safe = [count for count, likeness, _ in rows if judge.outcome(likeness) == "failed"]
     told = f"{max(safe):,}, from which no copy was had here" if safe else f"fewer than {rows[0][0]:,}"
-    return f"Limit a client to {told} ({access} queries about inputs like the training data), or answer labels only."
+    rest = "" if access == "label" else ", or answer labels only"
+    return f"Limit a client to {told} ({access} queries about inputs like the training data){rest}."
 
 
 def _picture(rows: list[tuple[int, float, float | None]], access: Access, judge: Judge) -> Picture:
@@ -123,16 +140,23 @@ def _point(
 ) -> dict[str, Any]:
     """A student of so many queries, judged."""
     from divulge import extraction, oracle
+    from divulge.protection.endpoint import labels_as_logits
 
     student: dict[str, Any] = {
         "architecture": "mlp", "widths": [target.input_dim, STUDENT, target.output_dim], "activation": "relu",
     }  # fmt: skip
-    match: Any = "both" if access == "gradient" else "values"
-    copy = extraction.by_training(target.oracle(access), student, pool, queries=count, match=match, seed=target.seed)
+    view = target.oracle(access)
+    options: dict[str, Any] = {"match": "both" if access == "gradient" else "values"}
+    asked = labels_as_logits(view) if access == "label" else view
+    if access == "label":
+        options["target_output"] = "logits"
+    before = view.ledger.snapshot()  # what told the shape of the answers is no part of the attack
+    copy = extraction.by_training(asked, student, pool, queries=count, seed=target.seed, **options)
     accuracy = None
     if answers is not None:
         accuracy = float((oracle(copy.model).label(judge.rows) == answers).double().mean())
-    return {"likeness": judge.likeness(copy.model), "accuracy": accuracy, "ledger": asdict(copy.ledger)}
+    spent = view.ledger.snapshot() - before
+    return {"likeness": judge.likeness(copy.model), "accuracy": accuracy, "ledger": asdict(spent)}
 
 
 def _pool(target: Target) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -147,4 +171,9 @@ def _pool(target: Target) -> tuple[Tensor, Tensor, Tensor | None]:
     return known[order[:half]], known[judges], labels[judges].long() if labels is not None and classes else None
 
 
-PROBES = (Probe("copy-by-learning", "A copy by learning from answers", _obstacle, _run, share=2.0),)
+PROBES = (
+    Probe("copy-by-learning", "A copy by learning from answers", _obstacle, _run, share=2.0),
+    Probe(
+        "copy-by-learning-from-labels", "A copy by learning from decisions", _labels_obstacle, _run_labels, share=1.0
+    ),
+)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, Table, severity_of
+from divulge.auditing.finding import ADVERSARIES, Finding, Outcome, Picture, Table, severity_of
 from divulge.auditing.probe import Probe, deadline
 from divulge.auditing.target import Target
 from divulge.oracles.base import Access
@@ -18,11 +18,6 @@ SHOWN = 8
 UNCHANGED, ROUNDED = 1e-6, 1000
 """Answers that move by less than this part of their spread, or this many roundings of it, count as the same."""
 STEPS_SHOWN = 12
-ADVERSARIES: dict[Access, Adversary] = {
-    "gradient": "explanation client",
-    "value": "prediction client",
-    "label": "label client",
-}
 
 
 def _recover(target: Target, access: Access) -> Any:

@@ -130,12 +130,12 @@ def _run(attack: Attack, view: Oracle, scene: Scene) -> Any:
     match: Any = "both" if "gradients" in attack else "values"
     options: dict[str, Any] = {"queries": scene.learned_from, "match": match, "steps": scene.steps, "seed": scene.seed}
     if attack == "learned copy from labels":
-        view, options["target_output"] = _labels_as_logits(view), "logits"
+        view, options["target_output"] = labels_as_logits(view), "logits"
     student = {"architecture": "mlp", "widths": [view.input_dim, 128, view.output_dim], "activation": "relu"}
     return extraction.by_training(view, student, scene.pool, **options)
 
 
-def _labels_as_logits(view: Oracle) -> Oracle:
+def labels_as_logits(view: Oracle) -> Oracle:
     """Decisions as confident logits, which is all that a label client can learn from."""
 
     def confident(X: Any) -> Tensor:

@@ -100,6 +100,7 @@ def test_the_first_sentences_say_what_was_taken_and_by_whom() -> None:
     assert made.verdict == [
         "Anyone who may ask for predictions can copy the model.",
         "An insider who knows all other records can sometimes compute the missing one.",
+        "1 attack could not finish.",
     ]
     assert report(advice).verdict == ["Nothing was taken by the attacks that ran."]
     for page in (made.html(), made.markdown()):

@@ -12,7 +12,7 @@ from divulge.auditing.copying import extract
 from divulge.auditing.finding import Adversary, Finding, Outcome, Picture, Table, severity_of
 from divulge.auditing.probe import Probe, TimeUp, deadline
 from divulge.auditing.target import Target
-from divulge.errors import DivulgeError
+from divulge.errors import DivulgeError, UnsupportedModel
 from divulge.oracles.base import Access, Spent
 from divulge.report.pictures import picture_grid
 
@@ -32,10 +32,16 @@ LARGE = 200_000
 
 
 def _weights_obstacle(target: Target) -> str:
+    from divulge.reconstruction.network import read
+
     if not target.grants("weights") or target.model is None:
         return f"the access granted ({target.access}) does not include the weights."
     if target.kind in ("linear", "smooth"):
         return f"it is {target.description}; reconstruction by the KKT conditions is for ReLU networks."
+    try:
+        read(target.model)
+    except UnsupportedModel as error:
+        return str(error)
     return ""
 
 

@@ -49,7 +49,9 @@ class Report:
         """What was taken and by whom, in a sentence each, the worst first."""
         ranked = sorted(self.findings, key=lambda finding: -SEVERITIES.index(finding.severity))
         told = [_sentence(finding) for finding in ranked if finding.severity != "none"]
-        return list(dict.fromkeys(told)) or ["Nothing was taken by the attacks that ran."]
+        unfinished = sum(skip.tried for skip in self.skipped)
+        rest = [f"{unfinished} attack{'s' if unfinished > 1 else ''} could not finish."] if unfinished else []
+        return (list(dict.fromkeys(told)) or ["Nothing was taken by the attacks that ran."]) + rest
 
     def reaches(self, threshold: Severity) -> bool:
         """True if any finding is at least this severe: what a build server fails on."""

@@ -104,3 +104,20 @@ def test_the_table_ends_where_the_time_does(audit: Any, monkeypatch: pytest.Monk
     guards = found(report, "protection-at-the-endpoint")
     assert "ends there" in guards.notes[-1]
     assert "round:2" in {row[0] for row in guards.tables[0].rows}
+
+
+def test_no_limit_is_recommended_before_the_learning_curve_is_there(
+    audit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from divulge.auditing.probe import TimeUp
+    from divulge.protection import endpoint
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        raise TimeUp("The seconds were not enough.")
+
+    monkeypatch.setattr(running, "probes", lambda: list(protecting.PROBES[1:]))
+    monkeypatch.setattr(endpoint, "left_by", lambda name, attack, scene: endpoint.Left(name, attack, 0.99, True, 179))
+    monkeypatch.setattr(endpoint, "learning_curve", slow)
+    report = audit(small().initial_model(), training_data=DIGITS, access="value", time=30)
+    assert report.findings == []
+    assert report.skipped[0].tried

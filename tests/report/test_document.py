@@ -100,13 +100,13 @@ def test_the_first_sentences_say_what_was_taken_and_by_whom() -> None:
     assert made.verdict == [
         "Anyone who may ask for predictions can copy the model.",
         "An insider who knows all other records can sometimes compute the missing one.",
-        "1 attack could not finish.",
+        "1 attack ended without a result.",
     ]
     assert report(advice).verdict == ["Nothing was taken by the attacks that ran."]
     for page in (made.html(), made.markdown()):
         assert " ".join(made.verdict) in page
         assert "advice" in page
-        assert "tried and could not finish" in page
+        assert "tried without a result" in page
         assert "was not tried" not in page
     assert "| 3 | 0.5 |" in report(finding(tables=(Table("t", ("a", "b"), ((3, 0.5),)),))).markdown()
 

@@ -180,7 +180,7 @@ def _run_guards(target: Target, seconds: float) -> Finding:
     scene = _scene(target)
     attacks = _attacks(target)
     measured: Measured = {}
-    curve = LearningCurve((), len(scene.judges))
+    curve: LearningCurve | None = None
     notes = []
     try:
         with deadline(seconds):
@@ -194,7 +194,7 @@ def _run_guards(target: Target, seconds: float) -> Finding:
                 lefts = [endpoint.left_by(name, attack, scene, budget=patience) for attack in attacks]
                 measured[name] = endpoint.price_of(name, scene), lefts
     except TimeUp as error:
-        if not measured:
+        if curve is None:  # without it a limit would be too generous
             raise
         notes.append(f"The table ends there: {error}")
     budget = endpoint.query_budget(FIDELITY, exact=measured[""][1], curve=curve)
@@ -232,7 +232,8 @@ def _told(target: Target, measured: Measured, budget: Any, curve: Any) -> Findin
         rows = max(left.queries for left in measured[best][1])
         title = f"The guard {best} keeps copies from {rows:,} rows below {FIDELITY:.0%} agreement"
     elif budget.rows is not None:
-        title = f"No guard tried keeps copies below {FIDELITY:.0%} agreement; a limit of {budget.rows:,} rows does"
+        tried = "No guard tried keeps" if len(measured) > 1 else "Nothing but a limit was tried that keeps"
+        title = f"{tried} copies below {FIDELITY:.0%} agreement; a limit of {budget.rows:,} rows does"
     else:
         title = f"Without any guard no copy reached {FIDELITY:.0%} agreement"
     limit = f"No copy reached {FIDELITY:.0%} agreement within the rows tried here."
@@ -313,5 +314,5 @@ def _tables(measured: Measured, curve: Any) -> tuple[Table, ...]:
 
 PROBES = (
     Probe("protection-needed", "How much protection is enough", _obstacle, _run, share=1.0),
-    Probe("protection-at-the-endpoint", "Guards at the endpoint", _guards_obstacle, _run_guards, share=1.0),
+    Probe("protection-at-the-endpoint", "Guards at the endpoint", _guards_obstacle, _run_guards, share=2.0),
 )

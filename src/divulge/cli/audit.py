@@ -168,7 +168,7 @@ def _text(report: Any, paths: list[Path]) -> str:
     for level in ("critical", "high", "medium", "low", "none"):
         found = [finding for finding in report.findings if finding.severity == level]
         lines += [f"  {'advice' if f.adversary is None else f.severity:<9}{f.title}" for f in found]
-    for heading, tried in (("Tried, and could not finish:", True), ("Not tried:", False)):
+    for heading, tried in (("Tried without a result:", True), ("Not tried:", False)):
         told = [f"  {s.title}: {s.reason}" for s in report.skipped if s.tried == tried]
         lines += ["", heading, *told] if told else []
     if report.target_failed:

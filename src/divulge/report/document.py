@@ -50,7 +50,7 @@ class Report:
         ranked = sorted(self.findings, key=lambda finding: -SEVERITIES.index(finding.severity))
         told = [_sentence(finding) for finding in ranked if finding.severity != "none"]
         unfinished = sum(skip.tried for skip in self.skipped)
-        rest = [f"{unfinished} attack{'s' if unfinished > 1 else ''} could not finish."] if unfinished else []
+        rest = [f"{unfinished} attack{'s' if unfinished > 1 else ''} ended without a result."] if unfinished else []
         return (list(dict.fromkeys(told)) or ["Nothing was taken by the attacks that ran."]) + rest
 
     def reaches(self, threshold: Severity) -> bool:
@@ -108,7 +108,7 @@ class Report:
             "missing": [
                 (key, heading, items)
                 for key, heading, tried in (
-                    ("unfinished", "What was tried and could not finish", True),
+                    ("unfinished", "What was tried without a result", True),
                     ("skipped", "What was not tried, and why", False),
                 )
                 if (items := [item for item in self.skipped if item.tried == tried])

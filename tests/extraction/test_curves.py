@@ -177,3 +177,21 @@ def test_a_target_is_trained_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     targets.main(["digits/softmax"])
     assert "digits/softmax: 9" in capsys.readouterr().out
+
+
+def test_a_training_that_was_stopped_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def stop(stage: str, done: int, total: int) -> None:
+        if done > 300:
+            raise KeyboardInterrupt
+
+    whole = targets._trained(targets.TARGETS["digits/softmax"], divulge.datasets.load("digits"), tmp_path / "whole.pt")
+    monkeypatch.setenv("DIVULGE_DATA", str(tmp_path / "data"))
+    with monkeypatch.context() as stopped:
+        stopped.setattr(targets, "report", stop)
+        with pytest.raises(KeyboardInterrupt):
+            targets.target("digits/softmax")
+    kept = tmp_path / "targets" / "digits-softmax" / "unfinished.pt"
+    assert torch.load(kept, weights_only=True)["steps"] == 200
+    again = targets.target("digits/softmax")
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), whole.parameters(), strict=True))
+    assert not kept.exists()

@@ -28,6 +28,8 @@ from divulge.errors import InvalidInput
 from divulge.progress import report
 
 BATCH = 64
+KEEP_EVERY = 200
+"""Steps after which an unfinished training is kept, to go on from there."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,9 @@ def target(name: str) -> nn.Module:
         return models.load(folder)
     data = datasets.load(made.data)
     began = time.perf_counter()
-    model = _trained(made, data)
+    model = _trained(made, data, folder / "unfinished.pt")
     models.save(model, folder)
+    (folder / "unfinished.pt").unlink(missing_ok=True)
     right = float((labels(model, data.test.X) == data.test.y).double().mean())
     facts = {"made": asdict(made), "accuracy": right, "seconds": time.perf_counter() - began}
     about.write_text(json.dumps(facts, indent=2) + "\n")
@@ -97,7 +100,8 @@ def labels(model: nn.Module, X: Tensor) -> Tensor:
         return torch.cat([model(part.to(dtype).reshape(-1, *shape)).argmax(dim=1) for part in torch.split(X, 500)])
 
 
-def _trained(made: Made, data: datasets.Dataset) -> nn.Module:
+def _trained(made: Made, data: datasets.Dataset, unfinished: Path) -> nn.Module:
+    """Train, from where an earlier run was stopped if ``unfinished`` holds one of the same recipe."""
     rows, _ = parts(data)
     model = models.build(made.architecture, shape=data.shape, outputs=len(data.classes), seed=0, **made.options)
     generator = torch.Generator().manual_seed(1)
@@ -105,8 +109,15 @@ def _trained(made: Made, data: datasets.Dataset) -> nn.Module:
     passes = [torch.randperm(len(rows.X), generator=generator) for _ in range(math.ceil(made.epochs))]
     batches = torch.split(torch.cat(passes)[: int(made.epochs * len(rows.X))], BATCH)
     shape = getattr(model, "input_shape", data.shape)
+    first = 0
+    if unfinished.exists() and (kept := torch.load(unfinished, weights_only=True))["made"] == asdict(made):
+        first = kept["steps"]
+        model.load_state_dict(kept["model"])
+        optimiser.load_state_dict(kept["optimiser"])
+        generator.set_state(kept["generator"])
     model.train()
-    for step, pick in enumerate(batches):
+    for step in range(first, len(batches)):
+        pick = batches[step]
         optimiser.param_groups[0]["lr"] = made.learning_rate * 0.5 * (1 + math.cos(math.pi * step / len(batches)))
         X = rows.X[pick].reshape(-1, *shape)
         if made.flips:
@@ -116,6 +127,12 @@ def _trained(made: Made, data: datasets.Dataset) -> nn.Module:
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
+        if (step + 1) % KEEP_EVERY == 0:
+            kept = {"made": asdict(made), "steps": step + 1, "model": model.state_dict(),
+                    "optimiser": optimiser.state_dict(), "generator": generator.get_state()}  # fmt: skip
+            unfinished.parent.mkdir(parents=True, exist_ok=True)
+            torch.save(kept, unfinished.with_suffix(".new"))
+            unfinished.with_suffix(".new").replace(unfinished)
         if step % 100 == 0 or step + 1 == len(batches):
             report(f"training {made.data}/{made.architecture}", step + 1, len(batches))
     return model.eval()

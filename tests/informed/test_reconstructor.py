@@ -12,6 +12,7 @@ import divulge
 from divulge import Recipe
 from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
 from divulge.informed import NotReproduced, network, shadows
+from divulge.informed.reconstructor import Gauge
 
 DIGITS, DIGIT = load_digits(return_X_y=True)
 X = torch.tensor(DIGITS / 16, dtype=torch.float32)
@@ -77,6 +78,14 @@ def test_shadow_rows_of_another_kind_are_noticed(released):
     trusted = [e < n for r, e, n in zip(records, score.mse, score.yardsticks.nearest, strict=True) if r.trusted]
     assert len(trusted) <= 3
     assert all(trusted)
+
+
+def test_a_misfit_beyond_those_seen_is_taken_for_the_worst():
+    truth, rows = torch.zeros(3, 4), torch.tensor([[1.0], [2.0], [1.0]]) * torch.ones(3, 4)
+    gauge = Gauge.of(rows, truth, torch.tensor([1.0, 2.0, 0.5]))
+    assert (gauge.usual, gauge.worst, gauge.reach) == (1.0, 4.0, 2.0)
+    expected = gauge.error(torch.ones(2, 4), torch.tensor([2.0, 2.5]))
+    assert torch.equal(expected, torch.tensor([1 * 4.0, 4 * 6.25]))
 
 
 def test_training_with_the_record_corrects_it(models, released, monkeypatch):

@@ -68,8 +68,8 @@ def reproduces(
         if far > 3 * most or (noise == 0 and bool(strange.any())):
             raise NotReproduced(
                 f"The released model is {far:.3g} from where this recipe leads with the known rows, and one more row "
-                f"moves it by about {float(likely.median()):.2g}: the recipe, its seed (initial weights), the known "
-                "rows or their order are not this model's. Without the initial weights this attack is not possible."
+                f"moves it by about {float(likely.median()):.2g}: the recipe, its seed (initial weights, shuffling), "
+                "the known rows or their order are not this model's. Without those this attack is not possible."
             )
     if len(target) == 1 and noise == 0:
         alone = flat_weights(program.recipe.train(X, y, start=initial)) - program.reference

@@ -229,15 +229,19 @@ class _Memory:
     def __init__(self) -> None:
         self.directions: list[Tensor] = []
         self.images: list[Tensor] = []
+        self.curvatures: list[Tensor] = []
         self.scale: Tensor = torch.ones(1)
 
     def add(self, direction: Tensor, image: Tensor) -> None:
-        size = direction.norm(dim=1, keepdim=True).clamp(min=torch.finfo(direction.dtype).tiny)
+        size = direction.norm(dim=1, keepdim=True)
+        moved = size > 0  # a row that is found already has nowhere to go
+        size = torch.where(moved, size, 1.0)
         most = min(_MEMORY, direction.shape[1])  # no more than the space has dimensions
         self.directions = [*self.directions, direction / size][-most:]
         self.images = [*self.images, image / size][-most:]
-        curvatures = torch.stack([kept.square().sum(dim=1) for kept in self.images])
-        self.scale = curvatures.median(dim=0).values
+        curvature = torch.where(moved, self.images[-1], torch.nan).square().sum(dim=1)
+        self.curvatures = [*self.curvatures, curvature][-most:]
+        self.scale = torch.stack(self.curvatures).nanmedian(dim=0).values.nan_to_num(nan=1.0)
 
     def preconditioner(self, free: Tensor, prior: Prior | None) -> Callable[[Tensor], Tensor]:
         """The inverse of J^T J as far as it is known: on the explored directions; elsewhere a multiple of one."""

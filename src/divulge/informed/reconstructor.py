@@ -38,6 +38,29 @@ _HELD = 32  # shadow models, at most, that are kept out to learn what a misfit m
 
 
 @dataclass(frozen=True)
+class Gauge:
+    """What a misfit says about a record's error, learned from shadow models held out: the squared error over the
+    record's squared length is a multiple of the squared misfit."""
+
+    usual: float = 1.0
+    """The multiple, at the median;"""
+    worst: float = 1.0
+    """at its largest, which is assumed of a misfit beyond those seen:"""
+    reach: float = 0.0
+    """the largest misfit."""
+
+    @classmethod
+    def of(cls, rows: Tensor, truth: Tensor, misfit: Tensor) -> Gauge:
+        multiple = (rows - truth).square().sum(dim=1) / rows.square().sum(dim=1) / misfit.square()
+        return cls(float(multiple.median()), float(multiple.max()), float(misfit.max()))
+
+    def error(self, rows: Tensor, misfit: Tensor) -> Tensor:
+        """The mean squared error to expect of each row."""
+        multiple = torch.where(misfit <= self.reach, self.usual, self.worst)
+        return multiple * misfit.square() * rows.square().mean(dim=1)
+
+
+@dataclass(frozen=True)
 class Reconstructor:
     """Call it with a released model (or, for logits, anything that answers the probes) to get a Record; with a list of
     them to get a list.
@@ -58,9 +81,7 @@ class Reconstructor:
     ridge: ridge.RidgeMap
     """Tells the label, and for ``method="ridge"`` the row."""
     network: network.NetworkMap | None
-    share: float
-    """The squared error of a record, of its squared length, over its squared misfit: the median of shadow models held
-    out."""
+    gauge: Gauge
     bounds: tuple[float, float] | None
     seed: int
     seconds: float
@@ -75,7 +96,7 @@ class Reconstructor:
         away = torch.stack([self.sight.of(model) for model in models])
         self._check(away)
         rows, places, misfit = self.rebuild(away)
-        predicted = self.share * misfit.square() * rows.square().mean(dim=1)
+        predicted = self.gauge.error(rows, misfit)
         anyway = checks.nearest(self.known)
         seconds = (time.perf_counter() - started) / len(models)
         runs = float(len(self.shadows.X) + 1 + self._corrections)
@@ -188,12 +209,12 @@ def reconstructor(
         learned = _fit_network(recipe)(away[held:], models.X[held:], epochs=epochs, seed=seed, start=previous)
     attack = Reconstructor(
         recipe, method, access, models, torch.as_tensor(known_X), looked, float(away.norm(dim=1).max()), told, learned,
-        1.0, bounds, seed, 0.0,
+        Gauge(), bounds, seed, 0.0,
     )  # fmt: skip
     rows, _, misfit = attack.rebuild(away[:held].double())
-    off = (rows - models.X[:held].flatten(1)).square().sum(dim=1) / rows.square().sum(dim=1)
-    share = float((off / misfit.square()).median())
-    return replace(attack, share=share, seconds=time.perf_counter() - started)
+    return replace(
+        attack, gauge=Gauge.of(rows, models.X[:held].flatten(1), misfit), seconds=time.perf_counter() - started
+    )
 
 
 def _apart(away: Tensor, seen: Tensor) -> Tensor:

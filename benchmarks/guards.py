@@ -1,6 +1,6 @@
 """Guards at an endpoint: what each leaves to each attack, its price for honest clients, and how many rows are safe.
 
-``python -m benchmarks guards``. Targets are 64-16-10 ReLU networks trained on scikit-learn's digits, in float64, which
+``python -m benchmarks guards``, or ``python -m benchmarks.guards round:5 label`` for some rows only. Targets are 64-16-10 ReLU networks trained on scikit-learn's digits, in float64, which
 show logits (and, for the last guards, probabilities); attackers ask about 700 training digits, the 359 test digits
 judge. Every number is the mean over the targets.
 """
@@ -8,6 +8,7 @@ judge. Every number is the mean over the targets.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from statistics import fmean
@@ -140,5 +141,13 @@ def _cell(lefts: list[dict[str, Any]]) -> str:
     return f"{told} ({fmean(left['queries'] for left in lefts):,.0f})"
 
 
+def some(names: list[str]) -> None:
+    """The rows of these guards alone, printed and not written."""
+    scenes = [scene_of(seed) for seed in TARGETS]
+    print("\n".join(_heads()))
+    for name in names:
+        _row(name, name, scenes)
+
+
 if __name__ == "__main__":
-    main()
+    some(sys.argv[1:]) if sys.argv[1:] else main()

@@ -1,8 +1,9 @@
 """Guards at an endpoint: what each leaves to each attack, its price for honest clients, and how many rows are safe.
 
-``python -m benchmarks guards``, or ``python -m benchmarks.guards round:5 label`` for some rows only. Targets are 64-16-10 ReLU networks trained on scikit-learn's digits, in float64, which
-show logits (and, for the last guards, probabilities); attackers ask about 700 training digits, the 359 test digits
-judge. Every number is the mean over the targets.
+``python -m benchmarks guards``, or ``python -m benchmarks.guards round:5 label`` for some rows only. Targets are
+64-16-10 ReLU networks trained on scikit-learn's digits, in float64, which show logits (and, for the last guards,
+probabilities); attackers ask about 700 training digits, the 359 test digits judge. Every number is the mean over the
+targets.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from divulge.training import Recipe, evaluate
 TARGETS = (11, 12)
 """Seeds of the targets; settings were chosen on others."""
 GUARDS = (
-    "", "round:8", "round:7", "round:6", "round:5", "round:4", "round:3", "round:2", "noise:0.001", "noise:0.1", "noise:1",
-    "smoothgrad:0.3:20", "smoothgrad:3:20", "top:1", "label",
+    "", "round:8", "round:7", "round:6", "round:5", "round:4", "round:3", "round:2",
+    "noise:0.001", "noise:0.1", "noise:1", "smoothgrad:0.3:20", "smoothgrad:3:20", "top:1", "label",
 )  # fmt: skip
 SHOWN_AS_PROBABILITIES = ("", "round:2", "top:1")
 LEARNING: tuple[Attack, ...] = ("learned copy from gradients", "learned copy from values", "learned copy from labels")

@@ -44,7 +44,10 @@ def command(
         typer.Option(metavar="TRIALS", help="Search for the paper's hyper-parameters first (--method paper)."),
     ] = None,
     restarts: Annotated[int, typer.Option(help="Restarts run together.")] = 4,
-    time: Annotated[str | None, typer.Option(help="How long to go on with restarts, such as 90s or 5m.")] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="How long to go on with restarts, such as 90s or 5m; a fifth of it for the control."),
+    ] = None,
     control: Annotated[bool, typer.Option(help="Also attack broken weights, to show what is found in nothing.")] = True,
     trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")] = False,
     seed: Seed = 0,
@@ -66,16 +69,20 @@ def command(
             "n": n, "mean": _mean(mean, know_mean, truth), "value_range": _range(value_range), "seed": seed,
             "shape": truth.get("shape"),
         }  # fmt: skip
+        limit = None if time is None else seconds_of(time)
+        beside = control and method == "row-space"
         found = reconstruction.from_weights(
             module, method=cast("Method", method), restarts=restarts,
             settings=_searched(module, method, search, n, seed, out),
-            seconds=None if time is None else seconds_of(time),
+            seconds=limit and (0.8 if beside else 1.0) * limit,
             checkpoint=out / "batches", **options,
         )  # fmt: skip
         by_chance = None
-        if control and method == "row-space":
+        if beside:
             broken = baselines.broken(module, seed=seed)
-            by_chance = reconstruction.from_weights(broken, restarts=restarts, **{**options, "n": found.rank})
+            by_chance = reconstruction.from_weights(
+                broken, restarts=restarts, seconds=limit and 0.2 * limit, **{**options, "n": found.rank}
+            )
         found.save(out)
         match = _judge(found, module, truth, out)
         result = {

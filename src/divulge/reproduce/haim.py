@@ -52,8 +52,10 @@ class Case:
         return f"{self.data}, n = {self.n}, {'-'.join(map(str, self.hidden))}{kind}"
 
 
-CASES = {Case("cifar10", 50): 3, Case("mnist", 50): 3, Case("cifar10", 10): 3}
-LARGE = {Case("cifar10", 500, 400, loss=4e-3): 1, Case("mnist", 500, 600): 1, Case("cifar10", 500, 900): 1}
+CASES = {
+    Case("cifar10", 50): 3, Case("mnist", 50): 3, Case("cifar10", 10): 3, Case("cifar10", 500, 400, loss=4e-3): 1,
+}  # fmt: skip
+LARGE = {Case("mnist", 500, 600): 1, Case("cifar10", 500, 900): 1}
 FULL = dict.fromkeys((
     *LARGE, Case("mnist", 100), Case("cifar10", 100), Case("cifar10", 500, 900, (100, 100)),
     Case("cifar10", 500, 900, (1000, 500, 100)), Case("cifar10", 500, 900, (1000, 500, 100, 50)),

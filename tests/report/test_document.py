@@ -96,9 +96,10 @@ def test_the_page_asks_nothing_of_the_network_and_runs_nothing() -> None:
 def test_the_first_sentences_say_what_was_taken_and_by_whom() -> None:
     insider = finding("one", "medium", question="informed", adversary="insider", outcome="partly")
     advice = finding("two", "none", question="protection", adversary=None)
-    made = report(advice, insider, finding(), finding("again"), skipped=[Skipped("x", "t", "r", tried=True)])
+    data = finding("data", "critical", question="training-data")
+    made = report(advice, insider, finding(), finding("again"), data, skipped=[Skipped("x", "t", "r", tried=True)])
     assert made.verdict == [
-        "Anyone who may ask for predictions can copy the model.",
+        "Anyone who may ask for predictions can compute training records and copy the model.",
         "An insider who knows all other records can sometimes compute the missing one.",
         "1 attack ended without a result.",
     ]

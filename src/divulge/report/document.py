@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from divulge.auditing.finding import QUESTIONS, SEVERITIES, Finding, Severity, Skipped, worst
+from divulge.auditing.finding import (
+    QUESTIONS,
+    SEVERITIES,
+    Adversary,
+    Finding,
+    Question,
+    Severity,
+    Skipped,
+    worst,
+)
 from divulge.errors import InvalidInput
 from divulge.oracles.base import Spent
 
@@ -17,6 +26,20 @@ SCHEMA_VERSION = 1
 SHARES = ("same_decision", "variance", "by_", "right_answers", "control", "blind_guess", "accepted_chance", "accuracy",
           "fidelity", "sampling_rate")  # fmt: skip
 """How measures are called that are shares of one."""
+_WHO: dict[Adversary, str] = {
+    "label client": "Anyone who sees its decisions",
+    "prediction client": "Anyone who may ask for predictions",
+    "explanation client": "Anyone who may ask for explanations",
+    "holder of the weights": "Whoever holds the weights",
+    "insider": "An insider who knows all other records",
+}
+_WHAT: dict[Question, tuple[str, str]] = {
+    "copy": ("copy the model", "copy much of the model"),
+    "span": ("find input that it ignores", "find some input that it ignores"),
+    "training-data": ("compute training records", "compute some training records, or parts of them"),
+    "informed": ("compute the missing one", "sometimes compute the missing one"),
+}
+"""What was taken, and what was taken of it in part."""
 _HERE = Path(__file__).parent
 
 
@@ -46,12 +69,18 @@ class Report:
 
     @property
     def verdict(self) -> list[str]:
-        """What was taken and by whom, in a sentence each, the worst first."""
+        """Who could take what, in a sentence each, the worst first."""
         ranked = sorted(self.findings, key=lambda finding: -SEVERITIES.index(finding.severity))
-        told = [_sentence(finding) for finding in ranked if finding.severity != "none"]
+        taken: dict[str, list[str]] = {}
+        for finding in ranked:
+            if finding.severity != "none" and finding.adversary is not None:
+                taken.setdefault(_WHO[finding.adversary], []).append(
+                    _WHAT[finding.question][finding.outcome == "partly"]
+                )
+        told = [f"{who} can {' and '.join(dict.fromkeys(what))}." for who, what in taken.items()]
         unfinished = sum(skip.tried for skip in self.skipped)
         rest = [f"{unfinished} attack{'s' if unfinished > 1 else ''} ended without a result."] if unfinished else []
-        return (list(dict.fromkeys(told)) or ["Nothing was taken by the attacks that ran."]) + rest
+        return (told or ["Nothing was taken by the attacks that ran."]) + rest
 
     def reaches(self, threshold: Severity) -> bool:
         """True if any finding is at least this severe: what a build server fails on."""
@@ -115,25 +144,6 @@ class Report:
             ],
             "style": (_HERE / "page.css").read_text(encoding="utf-8"),
         }
-
-
-def _sentence(finding: Finding) -> str:
-    """A finding for whoever reads nothing else."""
-    who = {
-        "label client": "Anyone who sees its decisions",
-        "prediction client": "Anyone who may ask for predictions",
-        "explanation client": "Anyone who may ask for explanations",
-        "holder of the weights": "Whoever holds the weights",
-        "insider": "An insider who knows all other records",
-    }[finding.adversary or "insider"]
-    what = {
-        "copy": ("can copy the model", "can copy much of the model"),
-        "span": ("can find input that it ignores", "can find some input that it ignores"),
-        "training-data": ("can compute training records", "can compute some training records, or parts of them"),
-        "informed": ("can compute the missing one", "can sometimes compute the missing one"),
-        "protection": ("", ""),
-    }[finding.question]
-    return f"{who} {what[finding.outcome != 'succeeded']}."
 
 
 def schema() -> dict[str, Any]:

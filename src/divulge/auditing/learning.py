@@ -81,9 +81,11 @@ def _learned(target: Target, seconds: float, access: Access, name: str) -> Findi
         title=f"A student fitted to {count:,} {access} queries copies the model in {judge.told(best)}",
         outcome=outcome,
         severity=severity_of("copy", ADVERSARIES[access], outcome),
-        meaning="Whoever may ask this often has a model that does the same job."
-        if outcome != "failed"
-        else "The student learned from so few answers does not replace the model.",
+        meaning={
+            "succeeded": "Whoever may ask this often has a model that does the same job.",
+            "partly": "Whoever may ask this often has a model that does most of the same job.",
+            "failed": "The student learned from so few answers does not replace the model.",
+        }[outcome],
         certainty=f"Measured on {len(judge.rows):,} inputs that the student was not fitted to; one run.",
         measures={
             "same_decision" if judge.values is None else "variance_explained": best,

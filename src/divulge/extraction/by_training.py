@@ -277,5 +277,5 @@ def _default_batch(count: int, match: Match) -> int:
 
 def _default_steps(count: int, match: Match) -> int:
     """Enough for a small set to be fitted, and at least 20 passes over a large one of values, 5 over gradients."""
-    passes, least = (20, 1200) if match == "values" else (5, 1200 if count <= 30 else 2000)
-    return max(least, passes * count // _default_batch(count, match))
+    passes = 20 if match == "values" else 5
+    return max(1200, passes * count // _default_batch(count, match))

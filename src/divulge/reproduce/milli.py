@@ -61,6 +61,7 @@ def _rows() -> Iterator[Row]:
     for output in ("logits", "probabilities"):
         yield Row("2", f"softmax regression, {output}", "mnist/softmax", [1], output=output, small=True)
     yield Row("2", "two-conv, gradients", two, [10, 30, 100])
+    yield Row("2", "two-conv, gradients, 2,000 steps", two, [100], options={"steps": 2000})
     chosen = {"steps": 600, "choose": "k-means", "unlabelled": True}
     yield Row("2", "two-conv, k-means and self-training", two, [10], options=chosen)
     yield Row("2", "two-conv, values", two, [10, 30, 100, 300, 1000], options={**SHORT, **VALUES})

@@ -34,6 +34,8 @@ Method = Literal["row-space", "paper", "kinks"]
 Bound = float | Tensor
 UNEXPLAINED = 0.9
 """A residual above this is what random weights leave too."""
+DIRECT = 2
+"""Layers up to which the equation is precise enough that random starts find more pictures than separated ones."""
 MOST = 12_000
 """Candidates that batches without a number may gather: pooling compares all pairs of them."""
 Batch = dict[str, Tensor | None]
@@ -71,7 +73,7 @@ def from_weights(
 
     ``restarts`` run together as one tensor program, ``batches`` of them in all, or as many as fit in ``seconds``; each
     follows ``samples`` unknown inputs (by default three for each training input, two for pictures). Pictures start as
-    separation finds them, other inputs at random, and later batches from what was agreed on before. Samples that
+    separation finds them (above one hidden layer), other inputs at random, and later batches from what was agreed on before. Samples that
     ``at_least`` restarts find (two, or a quarter of many), alike to within ``alike``, are kept. ``checkpoint`` names a
     folder where finished batches are kept and from which a run that died goes on; ``workers`` spreads batches over
     processes or a Dask cluster.
@@ -96,7 +98,7 @@ def from_weights(
     network = read(model)
     space = row_space(network, n=_checked_count(n), whole=samples is not None)
     picture = matching.picture_shape(network.input_dim) if shape is None else shape
-    picture = picture if separable(space, picture) else None
+    picture = picture if network.depth > DIRECT and separable(space, picture) else None
     attack = _Attack(
         network, space, _prior(network, mean, value_range), settings or (Settings() if picture is None else SEPARATED),
         samples or max((3 if picture is None else 2) * (n or space.rank), 4), restarts, str(device), picture,

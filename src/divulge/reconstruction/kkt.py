@@ -72,11 +72,11 @@ def from_weights(
     is not given is inferred from the range, and ``value_range=None`` does without either.
 
     ``restarts`` run together as one tensor program, ``batches`` of them in all, or as many as fit in ``seconds``; each
-    follows ``samples`` unknown inputs (by default three for each training input, two for pictures). Pictures start as
-    separation finds them (above one hidden layer), other inputs at random, and later batches from what was agreed on before. Samples that
-    ``at_least`` restarts find (two, or a quarter of many), alike to within ``alike``, are kept. ``checkpoint`` names a
-    folder where finished batches are kept and from which a run that died goes on; ``workers`` spreads batches over
-    processes or a Dask cluster.
+    follows ``samples`` unknown inputs (by default three for each training input, two for pictures). Above one hidden
+    layer pictures start as separation finds them; other inputs start at random, and later batches from what was agreed
+    on before. Samples that ``at_least`` restarts find (two, or a quarter of many), alike to within ``alike``, are kept.
+    ``checkpoint`` names a folder where finished batches are kept and from which a run that died goes on; ``workers``
+    spreads batches over processes or a Dask cluster.
     """
     if method == "paper":
         if isinstance(settings, Settings):

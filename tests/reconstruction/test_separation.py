@@ -7,7 +7,8 @@ import torch
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
-from divulge.reconstruction import matching
+from divulge import reconstruction
+from divulge.reconstruction import margin, matching
 from divulge.reconstruction.network import Network
 from divulge.reconstruction.separation import differences, separable, separated
 from divulge.reconstruction.subspace import RowSpace, row_space
@@ -56,3 +57,17 @@ def test_tables_small_pictures_and_too_many_pictures_are_not_separated(pieces: T
     assert not separable(mixed(pieces[:5, :64], 40, 0), (1, 8, 8))
     many = torch.randn(900, 3072, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert not separable(mixed(many, 1000, 0), SHAPE)
+
+
+def test_a_deep_network_gives_pieces_of_photographs_back(pieces: Tensor) -> None:
+    X, mean = pieces[:6], pieces[:6].mean(dim=0)
+    start = margin.network([3072, 60, 60, 1], seed=0, dtype=torch.float32)
+    model = margin.to_margin(start, X - mean, torch.arange(6) % 2, loss=1e-3).model
+    found = reconstruction.from_weights(model, mean=mean, restarts=2, seed=0)
+    assert found.rank == 6
+    match = found.match(X - mean, pieces[6:] - mean, threshold=0.95)
+    assert match.found() >= 5
+    assert match.p_value is not None
+    assert match.p_value < 0.01
+    hurried = reconstruction.from_weights(model, restarts=2, seconds=1.0, seed=0)
+    assert hurried.seconds < 2

@@ -34,20 +34,22 @@ OUT = Path("results/milli")
 
 SMALL, LARGE = (1, 28, 28), (3, 32, 32)
 COSTS: tuple[tuple[str, dict[str, Any], tuple[int, ...], int | None, int], ...] = (
-    ("two-conv", {}, SMALL, 1, 30),
-    ("one-hidden", {}, SMALL, 1, 30),
-    ("one-hidden", {}, SMALL, None, 30),
-    ("two-conv", {}, LARGE, 1, 7),
-    ("vgg11", {"width": 1 / 16}, LARGE, 1, 7),
-    ("resnet18", {"width": 1 / 16}, LARGE, 1, 7),
-    ("vgg11", {}, LARGE, 1, 3),
-    ("resnet18", {}, LARGE, 1, 3),
+    ("two-conv", {}, SMALL, 1, 20),
+    ("one-hidden", {}, SMALL, 1, 20),
+    ("one-hidden", {}, SMALL, None, 20),
+    ("two-conv", {}, LARGE, 1, 20),
+    ("vgg11", {"width": 1 / 16}, LARGE, 1, 20),
+    ("resnet18", {"width": 1 / 16}, LARGE, 1, 20),
+    ("vgg11", {}, LARGE, 1, 4),
+    ("resnet18", {}, LARGE, 1, 4),
 )
-"""Network, its options, its pictures, combinations of the outputs matched a step (None: every one), and repeats."""
+"""Network, its options, its pictures, combinations of the outputs matched a step (None: every one), rows a step."""
+SECONDS = 2.0
+"""How long each is measured for, at least three times."""
 
 
 def step_cost(
-    name: str, options: dict[str, Any], shape: tuple[int, ...], combinations: int | None, repeats: int, rows: int = 20
+    name: str, options: dict[str, Any], shape: tuple[int, ...], combinations: int | None, rows: int
 ) -> tuple[float, float]:
     """Processor seconds of one matching step and of one plain training step, both with the update of the weights; the
     median of several that take turns."""
@@ -67,13 +69,10 @@ def step_cost(
         update.step()
         return time.process_time() - began
 
-    times = [
-        (
-            timed(lambda: loss(first, batch, generator), updates[0]),
-            timed(lambda: functional.cross_entropy(second(X), wanted), updates[1]),
-        )
-        for _ in range(repeats)
-    ]
+    times: list[tuple[float, float]] = []
+    while len(times) < 3 or sum(map(sum, times)) < SECONDS:
+        matching = timed(lambda: loss(first, batch, generator), updates[0])
+        times.append((matching, timed(lambda: functional.cross_entropy(second(X), wanted), updates[1])))
     return statistics.median(matching for matching, _ in times), statistics.median(plain for _, plain in times)
 
 
@@ -88,11 +87,11 @@ def main() -> None:
         print("\n".join(milli.ROWS))
         return
     if chosen.row is None:
-        for name, options, shape, combinations, repeats in COSTS:
-            matching, plain = step_cost(name, options, shape, combinations, repeats)
+        for name, options, shape, combinations, rows in COSTS:
+            matching, plain = step_cost(name, options, shape, combinations, rows)
             which = "every output" if combinations is None else "one combination of the outputs"
             times = f"matching {1e3 * matching:.1f} ms, plain {1e3 * plain:.1f} ms, {matching / plain:.1f} times"
-            print(f"{name} {options or ''} on {shape}, {which}: {times}", flush=True)
+            print(f"{name} {options or ''} on {rows} x {shape}, {which}: {times}", flush=True)
         return
     row = milli.ROWS[chosen.row]
     for q in [int(q) for q in chosen.queries.split(",")] if chosen.queries else row.queries:

@@ -87,13 +87,13 @@ def _rows() -> Iterator[Row]:
     yield Row("3", "two-conv by 2-layer, values", two, [10, 100], student=one, options={**SHORT, **VALUES})
     yield Row("4", "2-layer, Gaussian queries", one, [10, 20, 30, 100], options={"inputs": "gaussian"}, small=True)
     yield Row("4", "2-layer, Gaussian queries, values", one, [100, 1000], options={"inputs": "gaussian", **VALUES})
-    yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"steps": 1500, "inputs": "gaussian"})
+    yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={**SHORT, "inputs": "gaussian"})
     yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 1000})
     yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options={**VALUES, "steps": 800})
     for name in ("vgg11", "resnet18"):
         network, title = f"cifar10/{name}", f"CIFAR-10 {name} at 1/16 width"
-        yield Row("2", f"{title}, gradients", network, [10, 100, 1000], options=SHORT)
-        yield Row("2", f"{title}, values", network, [10, 100, 1000], options={**SHORT, **VALUES})
+        yield Row("2", f"{title}, gradients", network, [10, 100, 1000], options={"steps": 300})
+        yield Row("2", f"{title}, values", network, [10, 100, 1000], options={"steps": 300, **VALUES})
     yield Row("-", "2-layer, captum saliency (absolute)", one, [100], explain="saliency", small=True)
     yield Row("-", "2-layer, captum integrated gradients", one, [100], explain="integrated-gradients", small=True)
     yield Row("-", "2-layer, captum integrated gradients, Gaussian queries", one, [30, 100],

@@ -12,7 +12,7 @@ from torch import nn
 
 import divulge
 from divulge import datasets
-from divulge.auditing import protecting
+from divulge.auditing import guarding, private
 from divulge.auditing import run as running
 from divulge.auditing.finding import Finding
 from divulge.report import schema
@@ -22,10 +22,10 @@ DIGITS = datasets.load("digits")
 
 @pytest.fixture
 def audit(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(running, "probes", lambda: list(protecting.PROBES))
-    monkeypatch.setattr(protecting, "COUNTS", (20, 60))
-    monkeypatch.setattr(protecting, "QUERIES", 40)
-    monkeypatch.setattr(protecting, "STEPS", 60)
+    monkeypatch.setattr(running, "probes", lambda: [*private.PROBES, *guarding.PROBES])
+    monkeypatch.setattr(guarding, "COUNTS", (20, 60))
+    monkeypatch.setattr(guarding, "QUERIES", 40)
+    monkeypatch.setattr(guarding, "STEPS", 60)
     return divulge.audit
 
 
@@ -58,7 +58,7 @@ def test_noise_comes_with_the_accuracy_it_leaves_and_guards_with_what_they_chang
 
 
 def test_batches_set_the_schedule(audit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "probes", lambda: list(protecting.PROBES[:1]))
+    monkeypatch.setattr(running, "probes", lambda: list(private.PROBES))
     recipe = small(activation="tanh", batch_size=300)
     report = audit(recipe.initial_model(), training_data=DIGITS, recipe=recipe, time=30)
     noise = found(report, "protection-needed")
@@ -115,7 +115,7 @@ def test_no_limit_is_recommended_before_the_learning_curve_is_there(
     def slow(*arguments: Any, **options: Any) -> Any:
         raise TimeUp("The seconds were not enough.")
 
-    monkeypatch.setattr(running, "probes", lambda: list(protecting.PROBES[1:]))
+    monkeypatch.setattr(running, "probes", lambda: list(guarding.PROBES))
     monkeypatch.setattr(endpoint, "left_by", lambda name, attack, scene: endpoint.Left(name, attack, 0.99, True, 179))
     monkeypatch.setattr(endpoint, "learning_curve", slow)
     report = audit(small().initial_model(), training_data=DIGITS, access="value", time=30)

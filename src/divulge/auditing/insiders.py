@@ -145,6 +145,17 @@ def _at_once(workers: int | str | None) -> int:
     return workers if isinstance(workers, int) else (os.cpu_count() or 1) if workers == "all" else 1
 
 
+def _pictures(target: Target, rebuilt: list[tuple[int, Tensor, Tensor, float, float]]) -> tuple[Picture, ...]:
+    """Records above what was rebuilt of them, where they are pictures."""
+    if not rebuilt or target.shape is None:
+        return ()
+    shift = target.mean if target.mean is not None else torch.zeros(target.input_dim, dtype=torch.float64)
+    rows = [("record", [r[1] + shift for r in rebuilt]), ("rebuilt", [r[2].reshape(-1) + shift for r in rebuilt])]
+    words = f"{len(rebuilt)} training records above what the attack rebuilt of each"
+    told = "Training records, and what the insider rebuilt without seeing them."
+    return (Picture(picture_grid(rows, target.shape), words, told),)
+
+
 def _finding(
     target: Target,
     name: str,
@@ -170,16 +181,7 @@ def _finding(
             tuple(rows),
         )
     ]
-    pictures = []
-    if rebuilt and target.shape is not None:
-        shift = target.mean if target.mean is not None else torch.zeros(target.input_dim, dtype=torch.float64)
-        grid = picture_grid(
-            [("record", [r[1] + shift for r in rebuilt]), ("rebuilt", [r[2].reshape(-1) + shift for r in rebuilt])],
-            target.shape,
-        )
-        words = f"{len(rebuilt)} training records above what the attack rebuilt of each"
-        pictures.append(Picture(grid, words, "Training records, and what the insider rebuilt without seeing them."))
-    elif rebuilt and target.columns:
+    if rebuilt and target.shape is None and target.columns:
         tables.append(_column_table(target, rebuilt[0]))
     return Finding(
         name=name,
@@ -203,7 +205,7 @@ def _finding(
         if outcome != "failed"
         else (),
         command=_command(target, rows[0][0] if rows else 0),
-        pictures=tuple(pictures),
+        pictures=_pictures(target, rebuilt),
         tables=tuple(tables),
         notes=tuple(dict.fromkeys(reasons)),
     )

@@ -36,19 +36,15 @@ def _run(access: Access) -> Any:
             span = _recover(target, access)
         hidden = target.input_dim - span.rank
         outcome: Outcome = "failed" if hidden == 0 or span.rank == 0 else "succeeded" if span.complete else "partly"
-        notes = list(span.notes)
+        notes = span.notes
         measures: dict[str, Any] = {"directions_seen": span.rank, "gap_in_the_spectrum": span.gap}
         pictures = [_rank_curve(span)] if span.rank > 1 else []
         if outcome != "failed" and target.inputs is not None:
             shown, figures = _obfuscated(target, span)
             measures |= figures
             pictures = shown + pictures
-            allowed = max(UNCHANGED, ROUNDED * target.oracle(access).eps)
-            if figures["decisions_changed_under_noise"]:
-                outcome = "failed"
-            elif figures.get("largest_output_change", 0.0) > figures.get("output_spread", math.inf) * allowed:
-                outcome = "partly"
-                notes.append("The answers moved a little under the noise: a direction that matters rarely was missed.")
+            outcome, more = _judged(outcome, figures, max(UNCHANGED, ROUNDED * target.oracle(access).eps))
+            notes += more
         elif not span.complete:
             outcome = "failed"
         return Finding(
@@ -58,12 +54,7 @@ def _run(access: Access) -> Any:
             title=_title(span, target, outcome, access),
             outcome=outcome,
             severity=severity_of("span", adversary, outcome),
-            meaning=f"The model ignores {hidden} directions of its input: anyone can hide content there that a person "
-            "sees and the model does not, or the other way round."
-            if outcome != "failed"
-            else "The model listens to its whole input; there is nothing it ignores."
-            if hidden == 0
-            else "The attack found directions that matter, but not all: it cannot tell what the model ignores.",
+            meaning=_meaning(outcome, hidden),
             certainty=f"The rank was decided by a gap of {span.gap:.2g} between what was kept and what was dropped"
             + ("." if span.complete else "; directions may be missing."),
             measures={"directions_ignored": hidden, **measures} if outcome != "failed" else measures,
@@ -79,10 +70,30 @@ def _run(access: Access) -> Any:
             command=target.command("span", "--access", access),
             pictures=tuple(pictures),
             tables=(_rank_table(span),) if span.rank > 1 else (),
-            notes=tuple(notes),
+            notes=notes,
         )
 
     return run
+
+
+def _judged(outcome: Outcome, figures: dict[str, Any], allowed: float) -> tuple[Outcome, tuple[str, ...]]:
+    """The outcome after noise was put where the span says that the model does not look."""
+    if figures["decisions_changed_under_noise"]:
+        return "failed", ()
+    if figures.get("largest_output_change", 0.0) > figures.get("output_spread", math.inf) * allowed:
+        return "partly", ("The answers moved a little under the noise: a direction that matters rarely was missed.",)
+    return outcome, ()
+
+
+def _meaning(outcome: Outcome, hidden: int) -> str:
+    if outcome != "failed":
+        return (
+            f"The model ignores {hidden} directions of its input: anyone can hide content there that a person sees and "
+            "the model does not, or the other way round."
+        )
+    if hidden == 0:
+        return "The model listens to its whole input; there is nothing it ignores."
+    return "The attack found directions that matter, but not all: it cannot tell what the model ignores."
 
 
 def _title(span: Any, target: Target, outcome: Outcome, access: Access) -> str:

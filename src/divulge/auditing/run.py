@@ -30,7 +30,7 @@ from divulge.oracles.base import is_whole
 from divulge.report.document import Report
 
 # a module a question, quick ones first, so that a slow one can only cost its own answer
-_QUESTIONS = ("copying", "listening", "protecting", "remembering", "learning", "insiders")
+_QUESTIONS = ("copying", "listening", "private", "guarding", "remembering", "learning", "insiders")
 LEAST_SECONDS = 1.0
 
 

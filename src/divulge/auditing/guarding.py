@@ -1,164 +1,28 @@
-"""How much protection is enough? The noise in training that keeps every attacker's chance of a reconstruction small,
-with what it costs this model; and the guards at an endpoint, each with what it leaves and what it costs."""
+"""The guards at an endpoint: what each leaves of every copy and costs, and how many rows a client may be answered."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from divulge.auditing.finding import Finding, Picture, Table
+from divulge.auditing.finding import Finding, Table
 from divulge.auditing.probe import Probe, TimeUp, deadline
 from divulge.auditing.target import Target
-from divulge.errors import DivulgeError
 
-ACCEPTED = 0.05
-"""The chance of a reconstruction that the recommendation accepts."""
-CLOSE = 0.1
-"""A reconstruction counts when its error is below this part of the data's variance."""
 FIDELITY = 0.9
 """A copy that decides alike this often is a copy; guards and budgets are judged by it."""
 HARMLESS = 0.02
 """A guard that changes more decisions than this is not recommended."""
 QUERIES, COUNTS = 300, (30, 100, 300)
 STEPS, JUDGES = 500, 500
-_SAMPLED_POINTS, _POINTS_TOLD = 6, 10
 Measured = dict[str, tuple[Any, list[Any]]]
 """The price of each guard and what each attack got behind it (``protection.endpoint``); "" is no guard."""
 
 
-def _records(target: Target) -> Tensor | None:
-    """Records like the ones to protect, for what an attacker knows of them beforehand."""
-    known = [part for part in (target.inputs, target.unseen) if part is not None]
-    return torch.cat(known) if known else None
-
-
-# -- noise in training ------------------------------------------------------------------------------------------------
-
-
 def _obstacle(target: Target) -> str:
-    records = _records(target)
-    if records is None:
-        return "no data was given; what an attacker knows beforehand is estimated from it."
-    if len(records) < 20:
-        return f"{len(records)} records are too few to estimate how well a blind guess does."
-    return ""
-
-
-def _run(target: Target, seconds: float) -> Finding:
-    from divulge.protection import Schedule, enough, page, priors
-    from divulge.protection.page import BOUNDS, TIGHT
-
-    started = time.perf_counter()
-    X = _records(target)
-    assert X is not None
-    count = len(X if target.inputs is None else target.inputs)
-    with deadline(seconds):
-        eta = CLOSE * float(X.var(dim=0).mean())
-        kappa = priors.estimate_kappa(X, eta, error="mse", seed=target.seed)
-        log_kappa = math.log(min(kappa.upper, 1 - 1e-9))
-        accepted = max(ACCEPTED, min(0.99, 2 * kappa.upper))
-        schedule = Schedule() if target.recipe is None else Schedule.of(target.recipe, count)
-        delta = 1 / (10 * count)
-        names = BOUNDS if schedule.full_batch else (TIGHT,)  # for sampled batches the accountant is slow
-        rows = enough(log_kappa, accepted, schedule=schedule, delta=delta, names=names)
-    noise, epsilon = rows[0].noise_multiplier, rows[0].epsilon
-    assert noise is not None
-    price, told = _price_of_noise(target, noise, seconds - (time.perf_counter() - started))
-    points = 100 if schedule.full_batch else _SAMPLED_POINTS
-    curves, notes = None, []
-    try:
-        with deadline(seconds - (time.perf_counter() - started)):
-            curves = page(log_kappa, schedule=schedule, delta=delta, points=points, names=names)
-    except TimeUp as error:
-        notes.append(f"The bounds were not drawn: {error}")
-    words = "Upper bounds on the chance of a reconstruction rise from the blind guess to one as epsilon grows"
-    return Finding(
-        name="protection-needed",
-        question="protection",
-        adversary=None,
-        title=f"Private training at epsilon {epsilon:.3g} would keep any reconstruction below a {accepted:.0%} chance"
-        + (f" (a blind guess has up to {kappa.upper:.0%})" if accepted > ACCEPTED else ""),
-        outcome="succeeded",
-        severity="none",
-        meaning=f"Trained privately with noise multiplier {noise:.3g}, no attacker whatever rebuilds a record to "
-        f"within {CLOSE:.0%} of the data's variance with a chance above {accepted:.1%}; a blind guess has at "
-        f"most {kappa.upper:.2%}. {told}",
-        certainty="Proven (Balle et al. 2022, section VII; Hayes et al. 2023), given the chance of a blind guess, "
-        f"which is estimated from {kappa.records:,} records with {kappa.confidence:.0%} confidence.",
-        measures={
-            "accepted_error_mse": eta,
-            "blind_guess_estimate": kappa.estimate,
-            "blind_guess_upper_limit": kappa.upper,
-            "accepted_chance": accepted,
-            "training_steps": schedule.steps,
-            "sampling_rate": schedule.sampling_rate,
-            "delta": delta,
-            **price,
-        },
-        seconds=time.perf_counter() - started,
-        seed=target.seed,
-        remedies=(
-            f"Private training with noise multiplier {noise:.3g} (epsilon {epsilon:.3g} at delta {delta:.2g}): proven "
-            f"to keep the chance of a reconstruction below {accepted:.1%}. {told}",
-        ),
-        command=f"divulge bound --kappa {kappa.upper:.4g} --gamma {accepted:.4g} --steps {schedule.steps} "
-        f"--sampling-rate {schedule.sampling_rate:.4g} --delta {delta:.3g}",
-        pictures=(Picture(curves.plot(accepted), words, "What no attacker can exceed, against the privacy spent."),)
-        if curves is not None
-        else (),
-        tables=(
-            Table(
-                "Private training that is enough",
-                ("bound", "noise multiplier", "epsilon"),
-                tuple((row.bound, row.noise_multiplier, row.epsilon) for row in rows),
-            ),
-            *([_bounds_table(curves)] if curves is not None else []),
-        ),
-        notes=tuple(notes),
-    )
-
-
-def _bounds_table(curves: Any) -> Table:
-    """The numbers of the curves, thinned out."""
-    every = max(1, len(curves.epsilons) // _POINTS_TOLD)
-    rows = zip(curves.epsilons, curves.noises, *curves.log_gammas.values(), strict=True)
-    return Table(
-        "The chance of a reconstruction is at most",
-        ("epsilon", "noise multiplier", *curves.log_gammas),
-        tuple((epsilon, noise, *map(math.exp, logs)) for epsilon, noise, *logs in list(rows)[::every]),
-    )
-
-
-def _price_of_noise(target: Target, noise: float, seconds: float) -> tuple[dict[str, Any], str]:
-    """The same training once more with this noise: the decisions that it still gets right, where it can be repeated."""
-    from divulge.training import Privacy, evaluate
-
-    unmeasured = f"What it costs in accuracy: train with Privacy(noise_multiplier={noise:.3g}) and audit the result."
-    if target.recipe is None or target.model is None or target.inputs is None or target.labels is None or seconds < 1:
-        return {}, unmeasured
-    private = dataclasses.replace(target.recipe, privacy=Privacy(noise_multiplier=noise, noise_seed=target.seed))
-    try:
-        with deadline(seconds):
-            trained = private.train(target.inputs, target.labels)
-            now, then = (evaluate(m, target.inputs, target.labels).accuracy for m in (target.model, trained))
-    except DivulgeError:
-        return {}, unmeasured
-    if now is None or then is None:
-        return {}, unmeasured
-    told = f"Measured price: one private run of the same recipe gets {then:.1%} of the training records right"
-    measures = {"accuracy_on_training_records": now, "accuracy_on_training_records_if_private": then}
-    return measures, f"{told} (this model {now:.1%})."
-
-
-# -- guards at the endpoint -------------------------------------------------------------------------------------------
-
-
-def _guards_obstacle(target: Target) -> str:
     if not target.grants("value"):
         return f"the access granted ({target.access}) shows no numbers to guard."
     if target.guards:
@@ -172,7 +36,7 @@ def _guards_obstacle(target: Target) -> str:
     return ""
 
 
-def _run_guards(target: Target, seconds: float) -> Finding:
+def _run(target: Target, seconds: float) -> Finding:
     from divulge.extraction.curves import LearningCurve
     from divulge.protection import endpoint
 
@@ -312,7 +176,4 @@ def _tables(measured: Measured, curve: Any) -> tuple[Table, ...]:
     return tuple(tables)
 
 
-PROBES = (
-    Probe("protection-needed", "How much protection is enough", _obstacle, _run, share=1.0),
-    Probe("protection-at-the-endpoint", "Guards at the endpoint", _guards_obstacle, _run_guards, share=2.0),
-)
+PROBES = (Probe("protection-at-the-endpoint", "Guards at the endpoint", _obstacle, _run, share=2.0),)

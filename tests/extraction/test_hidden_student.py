@@ -9,7 +9,7 @@ from torch import nn
 import divulge
 from divulge.extraction import by_training, hidden_student
 from divulge.extraction.rank_one import Space, elements
-from divulge.oracles.guards import Smoothed
+from divulge.oracles.guards import Rounded, Smoothed
 
 SEEDS = range(3)
 STUDENT = {"architecture": "one-hidden", "width": 32}
@@ -82,6 +82,16 @@ def test_smoothed_gradients_tell_every_weight(digits: divulge.datasets.Dataset, 
     found = (rows @ nn.functional.normalize(model[0].weight.detach()).T).abs()  # type: ignore[index]
     active = rows.norm(dim=1) > 0
     assert float(found.max(dim=1).values[active].min()) > 0.999
+
+
+@pytest.mark.parametrize("digits_left", [2, 3])
+def test_coarse_answers_are_no_licence_to_call_a_coarse_copy_exact(
+    digits: divulge.datasets.Dataset, digits_left: int
+) -> None:
+    model = trained(digits, 0)
+    plain = divulge.oracle(model, access="gradient")
+    stolen = by_training(Rounded(plain, digits_left), STUDENT, "gaussian", queries=60, seed=0)
+    assert not stolen.exact or stolen.check(plain, 200) < 1e-3 * stolen.scale
 
 
 def test_neurons_that_are_always_on_together_become_a_linear_map(digits: divulge.datasets.Dataset) -> None:

@@ -140,11 +140,12 @@ class _Making:
         if held is None:
             return self._judged(network, kept, held, "Every query went into solving it, and none is left to verify it.")
         result = self._judged(network, kept, held, "")
-        if result.worst_error <= max(1e-9, 1e3 * self.fitter.target.eps) * result.scale:
+        single = torch.finfo(torch.float32).eps  # what is coarser, by a guard, is never exact for that
+        if result.worst_error <= max(1e-9, 1e3 * min(self.fitter.target.eps, single)) * result.scale:
             return result
         reason = (
             f"Held-out queries differ by up to {result.worst_error / result.scale:.1e} of the outputs' standard "
-            "deviation: neurons that no query switched on are missing, or explanations were averaged."
+            "deviation: neurons that no query switched on are missing, or answers were averaged or rounded."
         )
         return replace(result, exact=False, reason=reason)
 

@@ -36,6 +36,7 @@ _WITNESSES = 6  # copies of known rows of each class that help to tell the label
 _CLOSE = 0.1  # labels whose likeness differs by less are both tried,
 _TRIAL = 24  # with a search of so many training runs
 _INNER, _INNER_KINKED = 10, 5  # conjugate gradient steps a round: fewer where the map is rough
+_NEAR = 0.2  # of what the row did left unexplained: further off, the derivative does not say how far
 _CEILING = "; more runs may help; an unknown shuffling seed, initial model or noise puts a ceiling on this attack"
 
 
@@ -144,6 +145,8 @@ def _records(
     for row in range(len(target)):
         left = float(result.misfit[row] / target[row].norm())
         predicted = float(result.misfit[row].square() / result.curvature[row] / search.training.inputs)
+        if left > _NEAR:
+            predicted = max(predicted, anyway)
         doubt = "" if search.prior is not None else checks.doubt(predicted, anyway, left)
         reason = doubt and doubt + _CEILING
         facts = {"misfit": left, "history": [(used, float(misfit[row])) for used, misfit in result.history]}

@@ -50,6 +50,14 @@ def solve(student: nn.Module, answers: Answers, generator: torch.Generator) -> n
     return model if float(off.square().mean()) <= CLOSE**2 * float(answers.logits.var()) else None
 
 
+def still(network: nn.Module, X: Tensor) -> int:
+    """How many neurons are on at all of X or at none, so that X does not tell where they switch."""
+    first = next(layer for layer in network.modules() if isinstance(layer, nn.Linear))
+    with torch.no_grad():
+        on = first(X.to(first.weight)) > 0
+    return int((on.all(dim=0) | ~on.any(dim=0)).sum())
+
+
 # -- from neurons to a network ----------------------------------------------------------------------------------------
 
 

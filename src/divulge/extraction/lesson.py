@@ -141,8 +141,12 @@ class _Making:
             return self._judged(network, kept, held, "Every query went into solving it, and none is left to verify it.")
         result = self._judged(network, kept, held, "")
         single = torch.finfo(torch.float32).eps  # what is coarser, by a guard, is never exact for that
+        still = hidden_student.still(network, kept.X)
         if result.worst_error <= max(1e-9, 1e3 * min(self.fitter.target.eps, single)) * result.scale:
-            return result
+            reason = (
+                f"Held-out queries agree, but {still} of its neurons never switched at the queries: elsewhere they may."
+            )
+            return replace(result, exact=False, reason=reason) if still else result
         reason = (
             f"Held-out queries differ by up to {result.worst_error / result.scale:.1e} of the outputs' standard "
             "deviation: neurons that no query switched on are missing, or answers were averaged or rounded."

@@ -144,7 +144,7 @@ class _Run:
 
     def _at_once(self) -> bool:
         """All neurons from the witnesses alone, where several outputs tell them apart and the witnesses then agree."""
-        copy = None if self.quality.coarse else copy_from(self._rows(), self.tolerance.value, self.generator)
+        copy = copy_from(self._rows(), self.tolerance.value, self.generator)
         if copy is None or bool(wrong_rows(self._rows().minus(copy), self.tolerance).any()):
             return False
         self.copy = copy.merged(self._same())

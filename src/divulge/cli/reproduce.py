@@ -15,7 +15,7 @@ EXPERIMENTS = {
     "chen": "Chen et al. 2021: random networks, clusters and bumps",
     "span": "Jayaram et al. 2020: figures 1, 2 and 3",
     "balle": "Balle et al. 2022: tables II and III, figures 5 and 7, appendices B, C, K and L",
-    "balle_dp": "Balle et al. 2022: figures 9 and 10, private training beside the bounds",
+    "balle_dp": "Balle et al. 2022: figures 9, 10 and 15, private training beside the bounds",
     "haim": "Haim et al. 2022: figures 2 to 5 on smaller sets",
     "chain": "from a prediction endpoint to training pictures",
 }

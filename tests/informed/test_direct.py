@@ -72,8 +72,9 @@ def test_one_model_gives_one_record_and_a_start_can_be_given():
     assert record.error(X[330]) <= 1e-8
     noisy = divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN], labels=[int(y[330])], start="noise", runs=90)
     again = divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN], labels=[int(y[330])], start=record, runs=6)
+    mean = divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN], labels=[int(y[330])], start="mean", runs=90)
     assert again.error(X[330]) <= 1e-8
-    assert noisy.facts["misfit"] < 0.5
+    assert max(noisy.facts["misfit"], mean.facts["misfit"]) < 0.5
 
 
 def test_logits_on_probes_are_enough():

@@ -61,9 +61,9 @@ def direct(
     """Rebuild the row that ``released`` was trained on besides the known ones; a Record, or a list of them where
     ``released`` is a list of models (each with one unknown row of its own; they are attacked together).
 
-    ``labels`` are the unknown rows' labels where they are known. ``start`` is "guess" (the known
-    row of that label, or their mean, that would have moved the model most alike), "noise", or rows to start from, such
-    as a reconstructor's. ``runs`` is the budget in training runs a
+    ``labels`` are the unknown rows' labels where they are known. ``start`` is "guess" (the known row of that label, or
+    their mean, that would have moved the model most alike), "mean" (of that label), "noise", or rows to start from,
+    such as a reconstructor's. ``runs`` is the budget in training runs a
     record. ``access="logits"`` sees only the released model's answers (it may be an oracle) on the ``probes``: rows, or
     how many of the known ones. ``noise`` is the standard deviation of noise on the released weights: the search then
     looks for the most probable row under a Gaussian prior from the known ones; a recipe with privacy implies its own.
@@ -247,11 +247,13 @@ def _start(start: Any, search: _Search, target: Tensor, places: Tensor, seed: in
     if isinstance(start, str):
         if start == "guess":  # noise hides what is alike
             return search.guesses.start(target, places) if search.prior is None else means[places]
+        if start == "mean":
+            return means[places]
         if start == "noise":
             generator = torch.Generator().manual_seed(seed)
             low, high = bounds if bounds is not None else (float(means.min()), float(means.max()))
             return low + (high - low) * torch.rand(count, means.shape[1], generator=generator)
-        raise InvalidInput(f'start is "guess", "noise" or rows to start from; got {start!r}.')
+        raise InvalidInput(f'start is "guess", "mean", "noise" or rows to start from; got {start!r}.')
     if isinstance(start, Record):
         start = start.x
     if isinstance(start, Sequence) and start and isinstance(start[0], Record):

@@ -254,3 +254,12 @@ class TestBadInput:
             LinearModel("linear", [1.0], penalty=-1)
         with pytest.raises(InvalidInput, match="classes"):
             LinearModel("logistic", [1.0], classes=[0, 1, 2])
+
+
+def test_a_seed_is_a_whole_number_in_any_type():
+    model = Ridge().fit(ROWS[:60], LABELS[:60])
+    for seed in ("x", -1, 0.5):
+        with pytest.raises(InvalidInput, match="seed"):
+            divulge.informed.glm(model, ROWS[1:60], LABELS[1:60], seed=seed)
+    a, b = (divulge.informed.glm(model, ROWS[1:60], LABELS[1:60], seed=seed) for seed in (3, np.int64(3)))
+    assert (a.x == b.x).all()

@@ -29,6 +29,7 @@ from divulge.informed.program import ByHand, Program, program
 from divulge.informed.record import Record
 from divulge.informed.seen import Access, Sight, probe_rows, sight
 from divulge.informed.setting import encode
+from divulge.oracles.base import checked_seed
 from divulge.progress import report
 from divulge.training import Recipe, shaped
 
@@ -70,7 +71,7 @@ def direct(
     ``position`` is where the row stood in the training set (mini-batches only), ``initial`` the model that training
     started from where it was not the recipe's.
     """
-    started = time.perf_counter()
+    started, seed = time.perf_counter(), checked_seed(seed)
     several = isinstance(released, Sequence) and not isinstance(released, Tensor)
     models = list(released) if isinstance(released, Sequence) else [released]
     if not models:

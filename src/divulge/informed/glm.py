@@ -29,6 +29,7 @@ from divulge.informed import linear_solve
 from divulge.informed.linear_models import Array, LinearModel, read
 from divulge.informed.linear_solve import Equations, Solution
 from divulge.informed.record import Candidate, Record
+from divulge.oracles.base import checked_seed
 from divulge.progress import report
 
 _DRAWS = 4  # simulated leftovers drawn from the equations' own misfit
@@ -54,7 +55,7 @@ def glm(
     intercept). ``unknown`` is the number of unknown records; more than one can be solved for a softmax model only.
     ``refits`` is how often the estimator is fitted again, on the known records, to predict the error.
     """
-    started = time.perf_counter()
+    started, seed = time.perf_counter(), checked_seed(seed)
     steps, final = _split(estimator)
     model = read(final)
     X, y = _checked(known_X, known_y)

@@ -28,6 +28,7 @@ from divulge.informed.record import Record
 from divulge.informed.seen import Access, Sight, probe_rows, sight
 from divulge.informed.setting import as_mlp
 from divulge.informed.shadows import Shadows, shadows
+from divulge.oracles.base import checked_seed
 from divulge.training import Recipe
 
 Method = Literal["ridge", "network"]
@@ -189,7 +190,7 @@ def reconstructor(
     answers a black-box attack sees, or how many of the shadow rows to take. ``models`` are shadow models trained
     before; ``tune`` continues from a network learned for another fixed set. ``epochs`` are the network's.
     """
-    started = time.perf_counter()
+    started, seed = time.perf_counter(), checked_seed(seed)
     if method not in ("ridge", "network") or access not in ("weights", "logits"):
         raise InvalidInput(f'method is "ridge" or "network" and access "weights" or "logits"; got {method}, {access}.')
     if models is None:

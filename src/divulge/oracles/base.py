@@ -306,6 +306,10 @@ def at_the_door(oracle: Any, seed: Any) -> int:
             f"An attack asks through an oracle, and this is a {type(oracle).__name__}; wrap it: divulge.oracle(model, "
             "access=...)."
         )
+    return checked_seed(seed)
+
+
+def checked_seed(seed: Any) -> int:
     if not is_whole(seed) or seed < 0:
         raise InvalidInput(f"A seed is a whole number from zero; got {seed!r}.")
     return int(seed)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
+from divulge.oracles.base import checked_seed
 from divulge.progress import report
 from divulge.reconstruction import matching
 from divulge.reconstruction.agreement import Agreed, pool
@@ -78,6 +79,7 @@ def from_weights(
     ``checkpoint`` names a folder where finished batches are kept and from which a run that died goes on; ``workers``
     spreads batches over processes or a Dask cluster.
     """
+    seed = checked_seed(seed)
     if method == "paper":
         if isinstance(settings, Settings):
             raise InvalidInput('method="paper" takes PaperSettings; Settings are those of the row-space method.')

@@ -80,7 +80,7 @@ def test_copies_are_learned_on_workers(folder: str) -> None:
     assert said[0] == said[1]
     wrong = runner.invoke(app, ["extract", folder, *arguments, "--workers", "many"])
     assert wrong.exit_code == 2
-    assert "workers is None" in wrong.stderr
+    assert "--workers takes a number" in wrong.stderr
 
 
 def test_an_ensemble_that_learned_again_from_unlabelled_pictures_is_saved_and_opened(

@@ -26,8 +26,8 @@ from divulge.auditing.store import KEPT, Store
 from divulge.auditing.target import Target, picture_shape
 from divulge.errors import DivulgeError, InvalidInput, NonFiniteAnswer, NotDeterministic, TargetError
 from divulge.oracles import Access, Oracle
-from divulge.oracles.base import is_whole
 from divulge.report.document import Report
+from divulge.whole import checked_seed
 
 # a module a question, quick ones first, so that a slow one can only cost its own answer
 _QUESTIONS = ("copying", "listening", "private", "guarding", "remembering", "learning", "insiders")
@@ -77,9 +77,7 @@ def audit(
     """
     if not isinstance(time, Real) or not 0 < float(time) < math.inf:
         raise InvalidInput(f"An audit needs time, as a number of seconds; got {time!r}.")
-    if not is_whole(seed) or seed < 0:
-        raise InvalidInput(f"A seed is a whole number from zero; got {seed!r}.")
-    seed = int(seed)
+    seed = checked_seed(seed)
     if price is not None and price < 0:
         raise InvalidInput(f"A price cannot be negative; got {price}.")
     view = view_of(

@@ -29,9 +29,9 @@ from divulge.informed.program import ByHand, Program, program
 from divulge.informed.record import Record
 from divulge.informed.seen import Access, Sight, probe_rows, sight
 from divulge.informed.setting import encode
-from divulge.oracles.base import checked_seed
 from divulge.progress import report
 from divulge.training import Recipe, shaped
+from divulge.whole import checked_seed
 
 _WITNESSES = 6  # copies of known rows of each class that help to tell the label and where to start
 _CLOSE = 0.1  # labels whose likeness differs by less are both tried,

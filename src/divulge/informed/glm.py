@@ -29,8 +29,8 @@ from divulge.informed import linear_solve
 from divulge.informed.linear_models import Array, LinearModel, read
 from divulge.informed.linear_solve import Equations, Solution
 from divulge.informed.record import Candidate, Record
-from divulge.oracles.base import checked_seed
 from divulge.progress import report
+from divulge.whole import checked_seed
 
 _DRAWS = 4  # simulated leftovers drawn from the equations' own misfit
 

@@ -28,8 +28,8 @@ from divulge.informed.record import Record
 from divulge.informed.seen import Access, Sight, probe_rows, sight
 from divulge.informed.setting import as_mlp
 from divulge.informed.shadows import Shadows, shadows
-from divulge.oracles.base import checked_seed
 from divulge.training import Recipe
+from divulge.whole import checked_seed
 
 Method = Literal["ridge", "network"]
 

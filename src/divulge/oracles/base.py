@@ -11,7 +11,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +31,7 @@ from divulge.errors import (
     WrongShape,
 )
 from divulge.progress import tick
+from divulge.whole import checked_seed, is_whole
 
 Access = Literal["label", "value", "gradient", "weights"]
 Kind = Literal["label", "value", "gradient"]
@@ -294,11 +294,6 @@ class Oracle(ABC):
         return answer
 
 
-def is_whole(number: Any) -> bool:
-    """Whether this is a whole number, in whatever type it comes."""
-    return isinstance(number, Real) and not isinstance(number, bool) and float(number).is_integer()
-
-
 def at_the_door(oracle: Any, seed: Any) -> int:
     """What every attack on an oracle checks before it asks: that this is one, and that the seed is a number."""
     if not isinstance(oracle, Oracle):
@@ -307,12 +302,6 @@ def at_the_door(oracle: Any, seed: Any) -> int:
             "access=...)."
         )
     return checked_seed(seed)
-
-
-def checked_seed(seed: Any) -> int:
-    if not is_whole(seed) or seed < 0:
-        raise InvalidInput(f"A seed is a whole number from zero; got {seed!r}.")
-    return int(seed)
 
 
 def check_access(access: str) -> None:

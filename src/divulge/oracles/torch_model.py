@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from divulge.errors import InvalidInput, TargetError, UnsupportedModel
-from divulge.oracles.base import Access, Oracle, in_batches, is_whole
+from divulge.oracles.base import Access, Oracle, in_batches
+from divulge.whole import is_whole
 
 Precision = Literal["native", "double"]
 LIVE_NUMBERS = 2**26

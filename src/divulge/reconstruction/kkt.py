@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
-from divulge.oracles.base import checked_seed
 from divulge.progress import report
 from divulge.reconstruction import matching
 from divulge.reconstruction.agreement import Agreed, pool
@@ -30,6 +29,7 @@ from divulge.reconstruction.result import Reconstruction
 from divulge.reconstruction.separation import separable, separated
 from divulge.reconstruction.stationarity import SEPARATED, Candidates, Prior, Problem, Settings
 from divulge.reconstruction.subspace import RowSpace, row_space
+from divulge.whole import checked_seed
 
 Method = Literal["row-space", "paper", "kinks"]
 Bound = float | Tensor

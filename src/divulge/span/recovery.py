@@ -27,6 +27,7 @@ from divulge.span.gaps import confirmed_fall, gap_after, steepest_falls, without
 from divulge.span.moves import Moves, gaussian
 from divulge.span.result import Span
 from divulge.span.rows import RowSpace
+from divulge.span.view import View
 
 Method = Literal["default", "paper"]
 
@@ -54,7 +55,7 @@ class Recovery:
         seed: int,
         method: Method,
     ) -> None:
-        self.oracle, self.source, self.output = oracle, source, output
+        self.oracle, self.source, self.view = oracle, source, View(oracle, output)
         self.patience, self.scale, self.seed, self.method = patience, scale, seed, method
         self.dim = oracle.input_dim
         self.generator = torch.Generator().manual_seed(seed)
@@ -89,7 +90,7 @@ class Recovery:
                 self._tell(samples)
             return
         for chunk in torch.split(points, _CHUNK):
-            values, gradients = self._gradients(chunk)
+            values, gradients = self.view.gradients(chunk)
             self.values.append(values)
             self._take(gradients)
             self._tell(samples)
@@ -102,7 +103,7 @@ class Recovery:
             fresh = gaussian(math.ceil(wanted / 2), self.dim, self.scale, self.generator)
             moved = self.moves.move(fresh[: wanted // 2], self.rows.basis)
             rank_before = self.rows.size
-            values, gradients = self._gradients(torch.cat([fresh, moved]))
+            values, gradients = self.view.gradients(torch.cat([fresh, moved]))
             self.values.append(values[: len(fresh)])
             self._take(gradients)
             if self.rows.size > rank_before:
@@ -118,7 +119,7 @@ class Recovery:
             self.noisy = self._differs_when_repeated()
         while self.noisy and len(self.curve) < limit and not self._clear_enough():
             points = gaussian(min(self.patience, limit - len(self.curve)), self.dim, self.scale, self.generator)
-            values, gradients = self._gradients(points)
+            values, gradients = self.view.gradients(points)
             self.values.append(values)
             self._take(gradients)
             self._tell(limit)
@@ -163,7 +164,7 @@ class Recovery:
 
     def _differs_when_repeated(self) -> bool:
         point = gaussian(1, self.dim, self.scale, self.generator)
-        first, again = (self._gradients(point)[1] for _ in range(2))
+        first, again = (self.view.gradients(point)[1] for _ in range(2))
         return not torch.equal(first, again)
 
     # -- moves in the null space --------------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ class Recovery:
         if missing > 0:
             again = torch.arange(missing) % len(starts)
             ends = self.moves.move(starts[again], self.rows.basis)
-            self.moves.note(starts[again], ends, still[again], self._outputs(ends))
+            self.moves.note(starts[again], ends, still[again], self.view.outputs(ends))
 
     def _ignored(self) -> bool:
         """Did moves in the null space leave the outputs as they were, to the precision of the span and the oracle?"""
@@ -203,7 +204,7 @@ class Recovery:
                 return True
             path = start + torch.linspace(0, 1, room, dtype=torch.float64)[:, None] * (end - start)
             before = self.rows.size
-            values, gradients = self._gradients(path)
+            values, gradients = self.view.gradients(path)
             self._take(gradients)
             if self.rows.size > before:
                 self.moves.forget()
@@ -218,7 +219,7 @@ class Recovery:
         """Values at fresh points and at moved ones: None if nothing changes, else a place where something does."""
         fresh = gaussian(max(self.patience, _MOVES), self.dim, self.scale, self.generator)
         moved = self.moves.move(fresh, self.rows.basis)
-        still, after = self._outputs(torch.cat([fresh, moved])).chunk(2)
+        still, after = self.view.outputs(torch.cat([fresh, moved])).chunk(2)
         self.values.append(still)
         self.moves.forget()
         self.moves.note(fresh, moved, still, after)
@@ -237,20 +238,9 @@ class Recovery:
 
     # -- rows in, result out ------------------------------------------------------------------------------------------
 
-    def _outputs(self, points: Tensor) -> Tensor:
-        return self._pick(self.oracle.value(points).to(torch.float64))
-
-    def _gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Values [n, k] and gradients [n, k, d] of the outputs in use."""
-        values, gradients = self.oracle.gradient(points)
-        return self._pick(values.to(torch.float64)), self._pick(gradients).to(torch.float64)
-
-    def _pick(self, answer: Tensor) -> Tensor:
-        return answer if self.output is None else answer[:, self.output : self.output + 1]
-
     def _difference(self, point: Tensor) -> Estimate:
         assert self.stencil is not None
-        answers = self._outputs(stencil_rows(point, self.stencil, self.checks))
+        answers = self.view.outputs(stencil_rows(point, self.stencil, self.checks))
         return gradient_from(answers, self.stencil, self.checks)
 
     def _take_estimate(self, estimate: Estimate) -> bool:
@@ -383,7 +373,7 @@ class Recovery:
             fresh, noise, other = (gaussian(2 * _MOVES, self.dim, self.scale, self.generator) for _ in range(3))
             basis, change = vectors[:rank].cpu(), noise - fresh
             moved = fresh + change - (change @ basis.T) @ basis
-            still, again, after, elsewhere = self._outputs(torch.cat([fresh, fresh, moved, other])).chunk(4)
+            still, again, after, elsewhere = self.view.outputs(torch.cat([fresh, fresh, moved, other])).chunk(4)
             typical = max(_rms(elsewhere - still), torch.finfo(torch.float64).tiny)
             return _rms(after - still) / typical, _rms(again - still) / typical
 

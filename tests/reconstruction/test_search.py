@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from divulge.reconstruction.search import RANGES
 from .conftest import Target, odd_digits
 
 QUICK = PaperSettings(iterations=20)
+POSTGRES = os.environ.get("DIVULGE_POSTGRES", "")
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,14 @@ def test_trials_run_in_several_processes_on_one_database(model: nn.Module, tmp_p
     assert best.trials == finished(storage) == 4
 
 
+@pytest.mark.skipif(not POSTGRES, reason="set DIVULGE_POSTGRES to the URL of an empty PostgreSQL database")
+def test_trials_of_many_machines_meet_in_postgresql(model: nn.Module) -> None:
+    first = reconstruction.search(model, n=6, trials=3, settings=QUICK, storage=POSTGRES, workers=2)
+    more = reconstruction.search(model, n=6, trials=5, settings=QUICK, storage=POSTGRES, workers=2)
+    assert (first.trials, more.trials) == (3, 5)
+    assert more.score >= first.score
+
+
 def test_a_trial_whose_process_died_is_made_up_for(model: nn.Module, tmp_path: Path) -> None:
     storage = tmp_path / "search.db"
     reconstruction.search(model, n=6, trials=1, settings=QUICK, storage=storage)
@@ -87,7 +97,7 @@ def test_says_what_it_needs_and_when_nothing_came(model: nn.Module, tmp_path: Pa
 @pytest.mark.parametrize(
     ("storage", "sentence"),
     [
-        ("postgresql://me:secret@127.0.0.1:1/trials", "driver|cannot be opened"),  # as psycopg2 is there or not
+        ("postgresql://me:secret@127.0.0.1:1/trials", "driver|cannot be opened"),
         ("nonsense://x", "nonsense database"),
         ("/nowhere/search.db", "unable to open"),
     ],

@@ -97,7 +97,7 @@ def _opened(optuna: Any, task: _Task) -> Any:
         )
     except ImportError as error:
         raise MissingPackage(
-            f"A {kind} database needs its driver, and none is installed; for PostgreSQL that is psycopg2."
+            f"A {kind} database needs its driver, and none is installed; PostgreSQL's comes with divulge[scale]."
         ) from error
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]

@@ -33,8 +33,28 @@ def test_a_record_left_out_comes_back_through_training_itself(trained: Path, tmp
     done = run("informed", str(trained), "--leave-out", "3", "--json", "--out", str(tmp_path))
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["error"] < 1e-6
+    assert told["error"] < 1e-6 < told["nearest"] < told["class_mean"] + 1
     assert (tmp_path / "record.npz").exists()
+    assert json.loads((tmp_path / "record.json").read_text()) == told
+    header, *lines = (tmp_path / "record.csv").read_text().splitlines()
+    assert header == "column,rebuilt,nearest known,left out"
+    assert [line.split(",")[0] for line in lines] == [
+        "sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)",
+    ]  # fmt: skip
+
+
+def test_a_rebuilt_picture_is_shown_beside_the_nearest_one_that_is_known(tmp_path: Path) -> None:
+    import numpy as np
+    from skimage.io import imread
+
+    made = run("train", "--widths", "64,8,10", "--activation", "tanh", "--rows", "20", "--centred", "--epochs", "10",
+               "--batch-size", "0", "--precision", "float64", "--out", str(tmp_path / "model"), "--quiet")  # fmt: skip
+    assert made.exit_code == 0, made.stderr
+    done = run("informed", str(tmp_path / "model"), "--leave-out", "3", "--out", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.stderr
+    assert "without any attack, the nearest known record is at" in done.stdout
+    drawn = imread(tmp_path / "out" / "record.png")[..., 0]
+    assert np.unique(drawn).size > 10  # grey values, not an empty frame
 
 
 def test_a_row_of_a_named_set_can_be_left_out_of_what_is_known(tmp_path: Path) -> None:
@@ -67,13 +87,18 @@ def test_logits_are_enough(trained: Path) -> None:
     assert json.loads(done.stdout)["error"] < 0.05
 
 
-def test_ridge_learns_from_shadow_models(trained: Path) -> None:
-    done = run(
-        "informed", str(trained), "--leave-out", "3", "--attack", "ridge", "--shadows", "iris", "--shadow-models", "60",
-        "--json",
-    )  # fmt: skip
+def test_ridge_learns_from_shadow_models_which_are_kept(trained: Path, tmp_path: Path) -> None:
+    words = ["informed", str(trained), "--leave-out", "3", "--attack", "ridge", "--shadows", "iris", "--json",
+             "--shadow-models", "60", "--workers", "2", "--out", str(tmp_path)]  # fmt: skip
+    done = run(*words)
     assert done.exit_code in (0, 3), done.stderr
-    assert json.loads(done.stdout)["error"] < 0.2
+    told = json.loads(done.stdout)
+    assert told["error"] < 0.2
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "shadows").rglob("*.*")}
+    assert kept
+    again = json.loads(run(*words).stdout)
+    assert again["x"] == told["x"]
+    assert kept == {path: path.stat().st_mtime_ns for path in (tmp_path / "shadows").rglob("*.*")}
 
 
 @pytest.mark.parametrize(

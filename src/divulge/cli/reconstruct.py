@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from divulge.cli.common import Json, Quiet, Seed, seconds_of, session, show
+from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, seconds_of, session, show
 from divulge.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def command(
     ] = None,
     control: Annotated[bool, typer.Option(help="Also attack broken weights, to show what is found in nothing.")] = True,
     trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")] = False,
+    workers: Workers = None,
     seed: Seed = 0,
     out: Annotated[
         Path, typer.Option("--out", metavar="FOLDER", help="For results; a run that died goes on from there.")
@@ -73,7 +74,7 @@ def command(
         beside = control and method == "row-space"
         found = reconstruction.from_weights(
             module, method=cast("Method", method), restarts=restarts,
-            settings=_searched(module, method, search, n, seed, out),
+            settings=_searched(module, method, search, n, seed, out, jobs_of(workers)), workers=jobs_of(workers),
             seconds=limit and (0.8 if beside else 1.0) * limit,
             checkpoint=out / "batches", **options,
         )  # fmt: skip
@@ -116,7 +117,7 @@ def _truth(model: str, data: str | None, data_dir: Path | None, column: str | No
 
 
 def _searched(
-    module: nn.Module, method: str, trials: int | None, n: int | None, seed: int, out: Path
+    module: nn.Module, method: str, trials: int | None, n: int | None, seed: int, out: Path, workers: int | str | None
 ) -> PaperSettings | None:
     """The best settings of a search by short runs, kept in the results' folder so that it may go on another time."""
     if trials is None:
@@ -130,8 +131,9 @@ def _searched(
     out.mkdir(parents=True, exist_ok=True)
     usual = reconstruction.PaperSettings()
     best = reconstruction.search(
-        module, n=n, trials=trials, settings=replace(usual, iterations=500), storage=out / "search.db", seed=seed
-    )
+        module, n=n, trials=trials, settings=replace(usual, iterations=500), storage=out / "search.db", seed=seed,
+        workers=workers,
+    )  # fmt: skip
     return replace(best.settings, iterations=usual.iterations)
 
 

@@ -130,24 +130,29 @@ def _kl(classifier: nn.Module, T: Tensor, Z: Tensor) -> Tensor:
 
 
 def picture(
-    records: Sequence[Record], targets: Any, held_X: Any, neighbour: Tensor, path: str | Path, *, shape: tuple[int, ...]
+    records: Sequence[Record],
+    targets: Any | None,
+    held_X: Any,
+    neighbour: Tensor,
+    path: str | Path,
+    *,
+    shape: tuple[int, ...],
 ) -> Path:
-    """Targets, reconstructions and nearest held rows in three lines, as a PNG."""
+    """Targets (where they are known), reconstructions and nearest held rows in lines of their own, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     held = torch.as_tensor(held_X).flatten(1)[neighbour]
-    lines = {
-        "target": torch.as_tensor(targets).flatten(1),
-        "rebuilt": torch.stack([record.x.reshape(-1) for record in records]),
-        "nearest": held,
-    }
+    lines = {"rebuilt": torch.stack([record.x.reshape(-1) for record in records]), "nearest": held}
+    if targets is not None:
+        lines = {"target": torch.as_tensor(targets).flatten(1), **lines}
     count = min(12, len(records))
-    figure = Figure(figsize=(count, 3.2))
+    side = 1.0 if count > 3 else 2.0
+    figure = Figure(figsize=(side * count + 0.6, side * 1.1 * len(lines)))
     FigureCanvasAgg(figure)
     for line, (name, rows) in enumerate(lines.items()):
         for column in range(count):
-            axes = figure.add_subplot(3, count, line * count + column + 1)
+            axes = figure.add_subplot(len(lines), count, line * count + column + 1)
             image = rows[column].reshape(shape).permute(1, 2, 0).clamp(0, 1).numpy()
             axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=1)
             axes.set_xticks([])

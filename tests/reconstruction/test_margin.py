@@ -90,6 +90,10 @@ def test_says_what_is_wrong_with_the_data(target: Target) -> None:
         margin.diagnose(target.model, target.X, target.y[:2])
     with pytest.raises(InvalidInput, match="-1 and 1"):
         margin.diagnose(target.model, target.X, target.y + 7)
+    with pytest.raises(InvalidInput, match="quantities"):
+        margin.diagnose(target.model, target.X, target.y + 0.5)
+    with pytest.raises(InvalidInput, match="2,000 at most"):
+        margin.diagnose(target.model, target.X[:1].expand(2001, -1), target.y[:1].expand(2001))
 
 
 def test_contradicting_labels_are_said_and_the_model_kept() -> None:

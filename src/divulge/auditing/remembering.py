@@ -57,8 +57,20 @@ def _run_weights(target: Target, seconds: float) -> Finding:
         tables=_beside(target, judged, left),
         seconds=time.perf_counter() - started,
         command=target.command("reconstruct", *target.data_option, *told),
-        way="Whoever holds the weights", notes=tuple(getattr(found, "notes", ())),
+        way="Whoever holds the weights", notes=(*_diagnosis(target), *found.notes),
     )  # fmt: skip
+
+
+def _diagnosis(target: Target) -> tuple[str, ...]:
+    """How near the model is to where its weights tell its data, where that can be said."""
+    from divulge.reconstruction import diagnose
+
+    if target.model is None or target.inputs is None or target.labels is None:
+        return ()
+    try:
+        return (diagnose(target.model, target.inputs, target.labels).sentence(),)
+    except DivulgeError:
+        return ()
 
 
 def _chain_obstacle(target: Target) -> str:

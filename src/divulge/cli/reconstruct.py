@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, seconds_of, session, show
-from divulge.errors import InvalidInput
+from divulge.errors import DivulgeError, InvalidInput
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from divulge.reconstruction import Match, PaperSettings, Reconstruction
+    from divulge.reconstruction import Diagnosis, Match, PaperSettings, Reconstruction
     from divulge.reconstruction.kkt import Method
 
 
@@ -85,12 +85,13 @@ def command(
                 broken, restarts=restarts, seconds=limit and 0.2 * limit, **{**options, "n": found.rank}
             )
         found.save(out)
-        match = _judge(found, module, truth, out)
+        match, diagnosis = _judge(found, module, truth, out), _diagnosis(module, truth)
         result = {
             **found.as_dict(), "broken_weights": None if by_chance is None else _few(by_chance),
-            "match": None if match is None else match.as_dict(), "folder": str(out),
+            "match": None if match is None else match.as_dict(),
+            "diagnosis": None if diagnosis is None else diagnosis.as_dict(), "folder": str(out),
         }  # fmt: skip
-        show(result, json_wanted=json, quiet=quiet, text=_text(found, by_chance, match, out))
+        show(result, json_wanted=json, quiet=quiet, text=_text(found, by_chance, match, diagnosis, out))
     if len(found.samples) == 0:
         raise typer.Exit(3)
 
@@ -102,7 +103,10 @@ def _truth(model: str, data: str | None, data_dir: Path | None, column: str | No
 
         dataset = datasets.load(data, data_dir, target=column)
         unseen = dataset.test.X if len(dataset.test.X) else None
-        return {"train": dataset.train.X, "unseen": unseen, "mean": None, "shape": _pictures(dataset.shape)}
+        return {
+            "train": dataset.train.X, "labels": dataset.train.y, "unseen": unseen, "mean": None,
+            "shape": _pictures(dataset.shape),
+        }  # fmt: skip
     if not (Path(model) / "data.json").is_file():
         return {}
     from divulge.datasets import record
@@ -111,7 +115,7 @@ def _truth(model: str, data: str | None, data_dir: Path | None, column: str | No
     dataset = choice.dataset(data_dir)
     train, (_, test) = record.recorded(model, data_dir), choice.parts(dataset)
     return {
-        "train": train.X, "unseen": test.X if len(test.X) else None,
+        "train": train.X, "labels": train.y, "unseen": test.X if len(test.X) else None,
         "mean": dataset.train.X.mean(dim=0) if choice.centred else None, "shape": _pictures(dataset.shape),
     }  # fmt: skip
 
@@ -187,12 +191,24 @@ def _judge(found: Reconstruction, module: nn.Module, truth: dict[str, Any], out:
     return match
 
 
+def _diagnosis(module: nn.Module, truth: dict[str, Any]) -> Diagnosis | None:
+    """How near the model is to where its weights tell its data, if data is there that it can be asked of."""
+    from divulge import reconstruction
+
+    try:
+        return reconstruction.diagnose(module, truth["train"], truth["labels"]) if truth else None
+    except DivulgeError:
+        return None
+
+
 def _few(found: Reconstruction) -> dict[str, Any]:
     top = float(found.confidence.max()) if len(found.samples) else 0.0
     return {"found": len(found.samples), "highest_confidence": top, "residual": found.residual}
 
 
-def _text(found: Reconstruction, by_chance: Reconstruction | None, match: Match | None, out: Path) -> str:
+def _text(
+    found: Reconstruction, by_chance: Reconstruction | None, match: Match | None, diagnosis: Diagnosis | None, out: Path
+) -> str:
     lines = [
         f"{len(found.samples)} samples agreed on by {found.restarts} restarts in {found.seconds:.0f} s "
         f"(the first layer shows {found.rank} training inputs)."
@@ -214,5 +230,7 @@ def _text(found: Reconstruction, by_chance: Reconstruction | None, match: Match 
                 f" (p = {match.p_value:.2g})"
             )
         lines.append(scored + ".")
+    if diagnosis is not None:
+        lines.append(diagnosis.sentence())
     lines.append(f"Wrote the samples to {out}.")
     return "\n".join(lines)

@@ -23,6 +23,9 @@ from divulge.models import MLP, Bias
 from divulge.progress import report
 from divulge.reconstruction.network import Network, read, step
 
+MOST_ROWS = 2000
+"""Training rows up to which a diagnosis takes seconds."""
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -50,6 +53,13 @@ class Diagnosis:
             f"The model is {level} a KKT point (first-layer residual {self.layers[0]:.2f}, loss {self.loss:.1e}); "
             f"{self.on_margin} of {len(self.multipliers)} samples hold its weights up and may be read from them."
         )
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        return {
+            "margin": self.margin, "loss": self.loss, "accuracy": self.accuracy, "residual": self.residual,
+            "layers": list(self.layers), "on_margin": self.on_margin, "sentence": self.sentence(),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -211,6 +221,8 @@ def check_data(net: Network, X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         raise WrongShape(f"The inputs have {X.shape[1]} columns, and this model takes {net.input_dim}.")
     if not bool(torch.isfinite(X).all()):
         raise NonFiniteInput("The inputs hold NaN or infinity; every entry must be finite.")
+    if y.is_floating_point() and bool((y != y.round()).any()):
+        raise InvalidInput("The labels are quantities; a margin is between classes.")
     y = y.reshape(-1).long()
     if net.output_dim > 1:
         if int(y.min()) < 0 or int(y.max()) >= net.output_dim:
@@ -231,6 +243,8 @@ def diagnose(model: nn.Module, X: Tensor, y: Tensor) -> Diagnosis:
     """How close ``model`` is to a KKT point on (X, y): margin, loss, and the stationarity residual by NNLS."""
     net = read(model)
     X, y = check_data(net, X, y)
+    if len(X) > MOST_ROWS:
+        raise InvalidInput(f"A diagnosis solves for every row at once, {MOST_ROWS:,} at most; got {len(X):,}.")
     hidden, out = net.forward(X)
     log_loss, _ = _pull(out, y)
     inputs = [X, *(torch.relu(Z) for Z in hidden)]

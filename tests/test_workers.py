@@ -209,10 +209,13 @@ def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
 
 def test_another_runs_folder_is_refused(tmp_path: Path) -> None:
     workers.checkpointed(square, [1], tmp_path, settings={"epochs": 1})
-    with pytest.raises(InvalidInput, match="another run"):
+    with pytest.raises(InvalidInput, match=r"another run \(with other epochs\); choose another folder"):
         workers.checkpointed(square, [1], tmp_path, settings={"epochs": 2})
-    with pytest.raises(InvalidInput, match="another run"):
+    with pytest.raises(InvalidInput, match=r"another run \(with other function\)"):
         workers.checkpointed(fail_on_two, [1], tmp_path, settings={"epochs": 1})
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(InvalidInput, match=r"run\.json cannot be read"):
+        workers.checkpointed(square, [1], tmp_path, settings={"epochs": 1})
 
 
 def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:

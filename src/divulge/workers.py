@@ -212,6 +212,17 @@ def _on_dask(function: Callable[[Any], Any], jobs: Sequence[Any], address: str) 
 # -- results on disk --------------------------------------------------------------------------------------------------
 
 
+def _differences(marker: Path, now: dict[str, Any]) -> str:
+    """In what the run that wrote ``marker`` differs from the one that is asked for now."""
+    try:
+        before = json.loads(marker.read_text())
+        flat = [{**run, **(run["settings"] if isinstance(run["settings"], dict) else {})} for run in (before, now)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"its {marker.name} cannot be read"
+    other = [name for name in flat[0].keys() | flat[1].keys() if flat[0].get(name) != flat[1].get(name)]
+    return "with other " + " and ".join(sorted(name for name in other if name != "settings" or len(other) == 1))
+
+
 class _Store:
     """A folder of results, one safetensors file a job: tensors as such, the rest as JSON in the file's header."""
 
@@ -223,7 +234,10 @@ class _Store:
         if not marker.exists():
             _replace(marker, told.encode())
         elif marker.read_text() != told:
-            raise InvalidInput(f"{folder} keeps the results of another run ({marker.read_text()}); choose another one.")
+            raise InvalidInput(
+                f"{folder} keeps the results of another run ({_differences(marker, json.loads(told))}); choose another "
+                "folder, or delete it to start again."
+            )
 
     def path(self, key: Any) -> Path:
         return self.folder / f"{hashlib.sha256(_canonical(key).encode()).hexdigest()[:32]}.safetensors"

@@ -137,13 +137,12 @@ class Options:
                 f"{hint}."
             )
 
-    def settings(self, count: int) -> Settings:
-        """How students are fitted to that many queries, as far as it does not depend on student and answers."""
+    def settings(self) -> Settings:
+        """How students are fitted, as far as it depends neither on them nor on the answers; 0 is not yet decided."""
         return Settings(
             match=self.match, method=self.method, outputs=self.target_output or "logits", classes=self.classes,
             weight=0.0 if self.weight is None else self.weight,
-            steps=self.steps or _default_steps(count, self.match),
-            batch_size=self.batch_size or _default_batch(count, self.match),
+            steps=self.steps or 0, batch_size=self.batch_size or 0,
             learning_rate=self.learning_rate or 0.0, combinations=self.combinations, sharpness=self.sharpness or 0.0,
             seed=self.seed, device=self.device,
         )  # fmt: skip
@@ -157,7 +156,7 @@ def gather(oracle: Oracle, student: Student, inputs: Any, options: Options, work
     began, before = time.perf_counter(), oracle.ledger.snapshot()
     options.check(oracle)
     pool, count = _pool(oracle, inputs, options.queries, options.seed)
-    fitter = _for_student(Fitter(Outline.of(oracle), student, options.input_shape, options.settings(count)))
+    fitter = _for_student(Fitter(Outline.of(oracle), student, options.input_shape, options.settings()), count)
     if count < oracle.output_dim and not (is_linear(fitter.new(0)) and options.match != "values"):
         raise InvalidInput(
             f"{count} queries are fewer than the target's {oracle.output_dim} outputs, too few to learn them; ask at "
@@ -205,7 +204,7 @@ def _first(pool: Tensor, count: int, outputs: int, options: Options) -> tuple[Te
     """What to ask first, which is all unless queries are chosen actively, and the rest of the pool."""
     if options.choose == "k-means":
         return choosing.k_means(pool, count, seed=options.seed), pool
-    generator = options.settings(count).generator(2)
+    generator = options.settings().generator(2)
     order = torch.randperm(len(pool), generator=generator) if count < len(pool) else torch.arange(len(pool))
     start = count if options.choose == "random" else max(outputs, count // 2)
     return pool[order[:start]], pool[order[start:]]
@@ -241,18 +240,22 @@ def _actively(lesson: Lesson, oracle: Oracle, pool: Tensor, count: int, workers:
 # -- choices ----------------------------------------------------------------------------------------------------------
 
 
-def _for_student(fitter: Fitter) -> Fitter:
-    """Settings that depend on the student: convolutions make every output's gradient dear, gates sharper and steps
-    shorter; one linear layer takes long steps."""
+def _for_student(fitter: Fitter, count: int) -> Fitter:
+    """Settings that depend on the student and on how many queries it has: convolutions make every output's gradient
+    dear, gates sharper and steps shorter; one linear layer takes long steps."""
     student, settings = fitter.new(0), fitter.settings
     convolutions = _convolutions(student)
+    shallow = 0 < convolutions < DEEP
     rate = 2e-3 if convolutions else 5e-2 if is_linear(student) else 1e-2
+    batch = settings.batch_size or _default_batch(count, settings.match, shallow)
     return replace(
         fitter,
         settings=replace(
             settings,
+            batch_size=batch,
+            steps=settings.steps or _default_steps(count, batch, settings.match, shallow),
             combinations=settings.combinations or (1 if convolutions else None),
-            sharpness=settings.sharpness or (3.0 if 0 < convolutions < DEEP else 1.0),
+            sharpness=settings.sharpness or (3.0 if shallow else 1.0),
             learning_rate=settings.learning_rate or rate,
         ),
     )
@@ -271,11 +274,16 @@ def _default_weight(lesson: Lesson, options: Options, inputs: Any) -> float:
     return 1.0 if known or lesson.answers().absolute else 0.1
 
 
-def _default_batch(count: int, match: Match) -> int:
+def _default_batch(count: int, match: Match, shallow: bool) -> int:
+    """A convolutional student that is not deep carries over better from gradients in small batches."""
+    if match != "values" and shallow:
+        return min(count, 12)
     return count if count <= 30 else 25 if match != "values" else min(128, max(25, count // 20))
 
 
-def _default_steps(count: int, match: Match) -> int:
+def _default_steps(count: int, batch: int, match: Match, shallow: bool) -> int:
     """Enough for a small set to be fitted, and at least 20 passes over a large one of values, 5 over gradients."""
-    passes = 20 if match == "values" else 5
-    return max(1200, passes * count // _default_batch(count, match))
+    if match == "values":
+        return max(1200, 20 * count // batch)
+    enough = 1200 * math.sqrt(count / min(batch, count)) if shallow else 1200
+    return max(int(enough), 5 * count // batch)

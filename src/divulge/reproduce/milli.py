@@ -61,7 +61,6 @@ def _rows() -> Iterator[Row]:
     for output in ("logits", "probabilities"):
         yield Row("2", f"softmax regression, {output}", "mnist/softmax", [1], output=output, small=True)
     yield Row("2", "two-conv, gradients", two, [10, 30, 100])
-    yield Row("2", "two-conv, gradients, 2,000 steps", two, [100], options={"steps": 2000})
     chosen = {"steps": 600, "choose": "k-means", "unlabelled": True}
     yield Row("2", "two-conv, k-means and self-training", two, [10], options=chosen)
     yield Row("2", "two-conv, values", two, [10, 30, 100, 300, 1000], options={**SHORT, **VALUES})
@@ -88,8 +87,8 @@ def _rows() -> Iterator[Row]:
     yield Row("4", "2-layer, Gaussian queries", one, [10, 20, 30, 100], options={"inputs": "gaussian"}, small=True)
     yield Row("4", "2-layer, Gaussian queries, values", one, [100, 1000], options={"inputs": "gaussian", **VALUES})
     yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={**SHORT, "inputs": "gaussian"})
-    yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 1000})
-    yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options={**VALUES, "steps": 800})
+    yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 2000})
+    yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
     for name in ("vgg11", "resnet18"):
         network, title = f"cifar10/{name}", f"CIFAR-10 {name} at 1/16 width"
         yield Row("2", f"{title}, gradients", network, [10, 100, 1000], options={"steps": 300})

@@ -47,7 +47,7 @@ def test_most_pictures_come_out_of_their_mixtures(pieces: Tensor, seed: int) -> 
 def test_differences_are_those_of_neighbours() -> None:
     pictures = torch.arange(12.0).reshape(1, 12)
     steps = differences(pictures, (1, 3, 4))
-    assert steps.tolist() == [[1.0] * 9 + [4.0] * 8]
+    assert steps.tolist() == [[[1.0] * 6, [4.0] * 6]]  # to the right and below, at each of 2 x 3 places
 
 
 def test_tables_small_pictures_and_too_many_pictures_are_not_separated(pieces: Tensor) -> None:

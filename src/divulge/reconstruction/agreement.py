@@ -17,6 +17,13 @@ FEW = 16
 """Below this many dimensions two samples in one direction are two points, not one picture at two brightnesses."""
 
 
+FAINT = 0.05
+"""A sample whose multiplier is less than this share of its restart's largest explains nothing."""
+FAINT_SEPARATED, NEGATIVE, STRONGER = 0.005, -0.8, 2.0
+"""Separated pictures are real even where they explain little, but start in both signs: the wrong one is that whose
+cosine with the other is below the second number and whose multiplier is the smaller by the third."""
+
+
 @dataclass(frozen=True)
 class Agreed:
     """Samples [m, d] in order of confidence, with what the restarts say of each."""
@@ -39,17 +46,22 @@ def default_likeness(d: int) -> float:
     return 0.95 if d >= FEW else 0.9995
 
 
-def pool(found: Candidates, *, at_least: int | None = None, alike: float | None = None, drop: float = 0.05) -> Agreed:
+def pool(
+    found: Candidates, *, at_least: int | None = None, alike: float | None = None, separated: bool = False
+) -> Agreed:
     """The samples that ``at_least`` restarts agree on (by default two, or a quarter of many), each averaged over the
     restarts that found it.
 
-    Samples with a multiplier below ``drop`` of their restart's largest explain nothing and are left out, and so are
-    fainter doubles of a sample (its cosine above 0.9), which share its work.
+    Samples that explain nothing are left out, and so are fainter doubles of a sample (its cosine above 0.9), which
+    share its work, and of ``separated`` pictures the wrong signs.
     """
     restarts, _, d = found.inputs.shape
     at_least = min(max(2, restarts // 4) if at_least is None else at_least, restarts)
     alike = default_likeness(d) if alike is None else alike
-    strong = found.multipliers > drop * found.multipliers.amax(dim=1, keepdim=True)
+    faint = FAINT_SEPARATED if separated else FAINT
+    strong = found.multipliers > faint * found.multipliers.amax(dim=1, keepdim=True)
+    if separated:
+        strong &= ~_wrong_signs(found)
     run, place = strong.nonzero(as_tuple=True)
     X = found.inputs[run, place]
     labels = found.labels[run, place]
@@ -83,6 +95,13 @@ def pool(found: Candidates, *, at_least: int | None = None, alike: float | None 
     index = torch.tensor(chosen)[best]
     return Agreed(torch.stack(samples)[best], labels[index], torch.stack(multipliers)[best], confidence[index],
                   votes[index])  # fmt: skip
+
+
+def _wrong_signs(found: Candidates) -> Tensor:
+    """Which samples have their negative, with a larger multiplier, in the same restart, [R, m]."""
+    X = torch.nn.functional.normalize(found.inputs, dim=2)
+    larger = found.multipliers[:, None] > STRONGER * found.multipliers[:, :, None]
+    return ((X @ X.transpose(1, 2) < NEGATIVE) & larger).any(dim=2)
 
 
 def _representatives(order: list[int], trusted: Tensor, doubles: Tensor) -> list[int]:

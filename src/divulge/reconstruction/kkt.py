@@ -22,6 +22,7 @@ from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
 from divulge.progress import report
 from divulge.reconstruction import matching
 from divulge.reconstruction.agreement import Agreed, pool
+from divulge.reconstruction.denoising import cleaned
 from divulge.reconstruction.kinks import meeting_points
 from divulge.reconstruction.network import Network, read
 from divulge.reconstruction.paper import PaperSettings, reconstruct
@@ -54,7 +55,7 @@ def from_weights(
     mean: Tensor | None = None,
     value_range: tuple[Bound, Bound] | None = (0.0, 1.0),
     shape: tuple[int, ...] | None = None,
-    restarts: int = 4,
+    restarts: int | None = None,
     batches: int = 1,
     seconds: float | None = None,
     samples: int | None = None,
@@ -72,12 +73,12 @@ def from_weights(
     subtracted from the inputs before training, and ``value_range`` the range of the values before that; a mean that
     is not given is inferred from the range, and ``value_range=None`` does without either.
 
-    ``restarts`` run together as one tensor program, ``batches`` of them in all, or as many as fit in ``seconds``; each
-    follows ``samples`` unknown inputs (by default three for each training input, two for pictures). Above one hidden
-    layer pictures start as separation finds them; other inputs start at random, and later batches from what was agreed
-    on before. Samples that ``at_least`` restarts find (two, or a quarter of many), alike to within ``alike``, are kept.
-    ``checkpoint`` names a folder where finished batches are kept and from which a run that died goes on; ``workers``
-    spreads batches over processes or a Dask cluster.
+    ``restarts`` (four, or eight short ones from separated pictures) run together as one tensor program, ``batches`` of
+    them in all, or as many as fit in ``seconds``; each follows ``samples`` unknown inputs (by default three for each
+    training input, two for pictures). Above one hidden layer pictures start as separation finds them; other inputs
+    start at random, and later batches from what was agreed on before. Samples that ``at_least`` restarts find (two, or
+    a quarter of many), alike to within ``alike``, are kept. ``checkpoint`` names a folder where finished batches are
+    kept and from which a run that died goes on; ``workers`` spreads batches over processes or a Dask cluster.
     """
     seed = checked_seed(seed)
     if method == "paper":
@@ -98,16 +99,17 @@ def from_weights(
         if count is not None and count < 1:
             raise InvalidInput(f"{name} is a whole number from 1 on; got {count}.")
     network = read(model)
-    space = row_space(network, n=_checked_count(n), whole=samples is not None)
-    picture = matching.picture_shape(network.input_dim) if shape is None else shape
-    picture = picture if network.depth > DIRECT and separable(space, picture) else None
+    shape = matching.picture_shape(network.input_dim) if shape is None else shape
+    space = row_space(network, n=_checked_count(n), whole=samples is not None, shape=shape)
+    picture = shape if network.depth > DIRECT and separable(space, shape) else None
     attack = _Attack(
         network, space, _prior(network, mean, value_range), settings or (Settings() if picture is None else SEPARATED),
-        samples or max((3 if picture is None else 2) * (n or space.rank), 4), restarts, str(device), picture,
+        samples or max((3 if picture is None else 2) * (n or space.rank), 4),
+        restarts or (4 if picture is None else 8), str(device), picture,
     )  # fmt: skip
     found = _run(attack, started=started, seed=seed, batches=batches, seconds=seconds, checkpoint=checkpoint,
                  workers=workers)  # fmt: skip
-    agreed = pool(found, at_least=at_least, alike=alike)
+    agreed = attack.pool(found, at_least=at_least, alike=alike)
     if float(found.residual.min()) > UNEXPLAINED or space.standing == 0:
         agreed = agreed.first(0)
     return _result(attack, found, agreed, seed=seed, seconds=time.perf_counter() - started, shape=shape,
@@ -127,6 +129,10 @@ class _Attack:
     device: str
     picture: tuple[int, ...] | None
     """The shape of the inputs where they are pictures that can be separated."""
+
+    def pool(self, found: Candidates, *, at_least: int | None = None, alike: float | None = None) -> Agreed:
+        """What restarts agree on."""
+        return pool(found, at_least=at_least, alike=alike, separated=self.picture is not None)
 
 
 def _batch(attack: _Attack, job: Job) -> Batch:
@@ -191,14 +197,14 @@ def _run(
             if done and left < usual / 2:
                 break
         before = 1 << (len(done).bit_length() - 1) if done else 0  # batches of the rounds before this one
-        known = pool(_joined(done[:before])).samples if before else None
+        known = attack.pool(_joined(done[:before])).samples if before else None
         count = 1 if seconds is not None else min(max(before, 1), batches - len(done))
         begun = time.perf_counter()
         jobs = [(1000 * seed + len(done) + number, known, left) for number in range(count)]
         done += _compute(attack, jobs, checkpoint, workers if count > 1 else None)
         usual = max(usual, time.perf_counter() - begun)
         if seconds is not None:
-            agreed = len(pool(_joined(done)).samples)
+            agreed = len(attack.pool(_joined(done)).samples)
             report("restarts", time.perf_counter() - started, seconds, batches=len(done), agreed=agreed)
     return _joined(done)
 
@@ -309,10 +315,16 @@ def _result(
         )
     bounds = None if value_range is None else tuple(float(torch.as_tensor(b).double().mean()) for b in value_range)
     return Reconstruction(
-        samples=agreed.samples, labels=agreed.labels, multipliers=agreed.multipliers, confidence=agreed.confidence,
+        samples=_cleaned(attack.space, agreed.samples, shape), labels=agreed.labels,
+        multipliers=agreed.multipliers, confidence=agreed.confidence,
         residual=residual, rank=attack.space.rank, method="row-space", seed=seed, seconds=seconds,
         restarts=len(found.inputs), mean=given if given is not None else fitted, mean_known=given is not None,
         value_range=bounds,  # type: ignore[arg-type]
-        shape=matching.picture_shape(attack.network.input_dim) if shape is None else shape, votes=agreed.votes,
-        reason=reason, notes=tuple(notes), everything=found.inputs.flatten(0, 1),
+        shape=shape, votes=agreed.votes, reason=reason, notes=tuple(notes),
+        everything=_cleaned(attack.space, found.inputs.flatten(0, 1), shape),
     )  # fmt: skip
+
+
+def _cleaned(space: RowSpace, samples: Tensor, shape: tuple[int, ...] | None) -> Tensor:
+    """Pictures without the noise that the first layer's initial weights put into them."""
+    return samples if shape is None else cleaned(samples, shape, space.noise_in(samples.to(space.V)))

@@ -52,7 +52,7 @@ class Settings:
     margin: float = 0.03
     """Weight of equal margins; 0 for models trained with weight decay or a square loss."""
     whitening: float = 0.125
-    sparse: float = 2.0
+    sparse: float = 6.0
     """Weight of sparse differences between neighbouring pixels, for pictures."""
 
 
@@ -216,7 +216,7 @@ class _Descent:
         shape, space = self.problem.shape, self.problem.space
         if shape is None or not self.problem.settings.sparse:
             return []
-        basis = differences(space.inputs(torch.eye(space.rank).to(space.V)), shape)
+        basis = differences(space.inputs(torch.eye(space.rank).to(space.V)), shape).flatten(1)
         order = torch.randperm(basis.shape[1], generator=torch.Generator().manual_seed(0)).to(basis.device)
         return [basis[:, part] for part in order.chunk(max(1, len(order) // DIFFERENCES))]
 

@@ -16,7 +16,11 @@ from scipy.integrate import cumulative_trapezoid
 from torch import Tensor
 
 from divulge.errors import AttackFailed, InvalidInput
+from divulge.reconstruction import denoising
 from divulge.reconstruction.network import Network
+
+FLUCTUATION = 1.03
+"""How far the largest singular value of noise may lie above its edge."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class RowSpace:
     has_bias: bool
     standing: int
     """Directions that stand out from the noise; none in weights that were never trained."""
+    level: float
+    """The standard deviation of the initial weights' entries."""
 
     @property
     def rank(self) -> int:
@@ -58,15 +64,26 @@ class RowSpace:
         rows = torch.cat([X, X.new_ones(len(X), 1)], dim=1) if self.has_bias else X
         return (rows @ self.V.T - self.origin) @ self.basis
 
+    def noise_in(self, X: Tensor) -> Tensor:
+        """The standard deviation of the noise in inputs X [n, d] of the row space, [n]: they are combinations of the
+        first layer's rows, and so is the noise in them."""
+        z = self.points(self.coordinates_of(X))
+        combination = torch.linalg.pinv(self.coordinates).T @ z.T  # [h, n]
+        deviations: Tensor = self.level * combination.norm(dim=0)
+        return deviations
 
-def row_space(network: Network, *, n: int | None = None, whole: bool = False) -> RowSpace:
+
+def row_space(
+    network: Network, *, n: int | None = None, whole: bool = False, shape: tuple[int, ...] | None = None
+) -> RowSpace:  # fmt: skip
     """The row space of the network's first layer: n directions, or as many as stand out from the noise.
 
-    With more inputs than dimensions it is the whole space. ``whole`` takes that too where nothing stands out.
+    With more inputs than dimensions it is the whole space. ``whole`` takes that too where nothing stands out. Where
+    inputs are pictures of some ``shape``, noise is filtered out first, which shows more of them.
     """
     first = network.first().to(torch.float64)
     singular, right = _spectrum(first)
-    edge = noise_edge(singular, first.shape[0], first.shape[1])
+    edge = noise_edge(singular, *first.shape)
     standing = rank = int((singular > edge).sum())
     if n is not None:
         if n > len(first):
@@ -82,7 +99,19 @@ def row_space(network: Network, *, n: int | None = None, whole: bool = False) ->
                 "read from it; give n."
             )
         rank = len(singular)
-    V = right[:, :rank].T
+    level = noise_level(singular, *first.shape)
+    if shape is not None and level and 0 < rank < len(singular) / 2 and standing:
+        singular, right, edge = _filtered(first, network.input_dim, shape, level)
+        standing = int((singular > edge).sum())
+        rank = max(standing, rank) if n is None else rank
+    return _space(network, first, right[:, :rank].T, singular[:rank], edge, standing, level)
+
+
+def _space(
+    network: Network, first: Tensor, V: Tensor, singular: Tensor, edge: float, standing: int, level: float
+) -> RowSpace:  # fmt: skip
+    """The row space that the rows of V span."""
+    rank = len(V)
     has_bias = network.biases[0] is not None and bool(V[:, -1].any())
     if has_bias:
         last = V[:, -1]
@@ -91,7 +120,16 @@ def row_space(network: Network, *, n: int | None = None, whole: bool = False) ->
     else:
         V = V[:, : network.input_dim]
         origin, basis = torch.zeros(rank, dtype=V.dtype), torch.eye(rank, dtype=V.dtype)
-    return RowSpace(V, first[:, : V.shape[1]] @ V.T, singular[:rank], edge, origin, basis, has_bias, standing)
+    coordinates = first[:, : V.shape[1]] @ V.T
+    return RowSpace(V, coordinates, singular, edge, origin, basis, has_bias, standing, level)
+
+
+def _filtered(first: Tensor, d: int, shape: tuple[int, ...], level: float) -> tuple[Tensor, Tensor, float]:
+    """Singular values and right singular vectors after a filter for pictures, and where those of filtered noise end."""
+    clean = denoising.filter_for(first[:, :d], shape, level)
+    noise = clean(level * torch.randn(first.shape, generator=torch.Generator().manual_seed(0), dtype=first.dtype))
+    largest = torch.linalg.eigvalsh(noise @ noise.T if len(noise) < noise.shape[1] else noise.T @ noise)[-1]
+    return *_spectrum(clean(first)), FLUCTUATION * math.sqrt(float(largest))
 
 
 def _spectrum(first: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,20 +145,29 @@ def _spectrum(first: Tensor) -> tuple[Tensor, Tensor]:
     return singular, first.T @ vectors / singular.clamp_min(1e-300)
 
 
-def noise_edge(singular: Tensor, rows: int, columns: int) -> float:
-    """Where the singular values of a rows x columns noise matrix end, its level read from the median of the spectrum.
+def noise_level(singular: Tensor, rows: int, columns: int) -> float:
+    """The standard deviation of the entries of a rows x columns noise matrix, read from the median of the spectrum; 0
+    where there is none beyond rounding.
 
     The spectrum's lower half is noise while fewer than half of the directions carry signal; the Marchenko-Pastur law
-    ties its median to its edge. 3 % are added for the fluctuation of the edge.
+    ties its median to its level.
     """
     values = singular.double().numpy()
     quiet = values[len(values) // 4 :]  # signal sits on top; medians of a lower part still know the level
     share = 1 - (len(values) // 4 + len(quiet) / 2) / len(values)  # the spectrum's quantile that its median is
     short, long = min(rows, columns), max(rows, columns)
-    level = float(np.median(quiet)) / _noise_quantile(short / long, share) / math.sqrt(long)
-    edge = 1.03 * level * (math.sqrt(rows) + math.sqrt(columns))
-    rounding = float(values[0]) * max(rows, columns) * float(np.finfo(np.float32).eps)
-    return max(edge, rounding) if level * math.sqrt(long) > rounding else rounding
+    size = float(np.median(quiet)) / _noise_quantile(short / long, share)
+    return size / math.sqrt(long) if size > _rounding(singular, rows, columns) else 0.0
+
+
+def noise_edge(singular: Tensor, rows: int, columns: int) -> float:
+    """Where the singular values of a rows x columns noise matrix end."""
+    edge = FLUCTUATION * noise_level(singular, rows, columns) * (math.sqrt(rows) + math.sqrt(columns))
+    return max(edge, _rounding(singular, rows, columns))
+
+
+def _rounding(singular: Tensor, rows: int, columns: int) -> float:
+    return float(singular.max()) * max(rows, columns) * float(np.finfo(np.float32).eps)
 
 
 def _noise_quantile(ratio: float, share: float) -> float:

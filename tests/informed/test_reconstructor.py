@@ -82,8 +82,9 @@ def test_shadow_rows_of_another_kind_are_noticed(released):
 
 def test_a_misfit_beyond_those_seen_is_taken_for_the_worst():
     truth, rows = torch.zeros(3, 4), torch.tensor([[1.0], [2.0], [1.0]]) * torch.ones(3, 4)
-    gauge = Gauge.of(rows, truth, torch.tensor([1.0, 2.0, 0.5]))
+    gauge = Gauge.of(rows, truth, torch.tensor([1.0, 2.0, 0.5]), torch.tensor([2.0, 9.0, 0.5]))
     assert (gauge.usual, gauge.worst, gauge.reach) == (1.0, 4.0, 2.0)
+    assert gauge.wrong == 0.25  # of the last, whose nearest known row is closer than it
     expected = gauge.error(torch.ones(2, 4), torch.tensor([2.0, 2.5]))
     assert torch.equal(expected, torch.tensor([1 * 4.0, 4 * 6.25]))
 

@@ -51,6 +51,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     module = __import__("divulge.informed.shadows", fromlist=["_Store"])
     X, y = data()
     monkeypatch.setattr("divulge.informed.program._ELEMENTS", 5 * 31 * 3)  # groups of three
+    monkeypatch.setattr("divulge.informed.program._LEAST", 1)
     put = module._Store.put
 
     def dies(store, first, rows):

@@ -53,7 +53,8 @@ def reproduces(
 
     ``guesses`` are the differences that plausible rows make, and hard rows make far larger ones; but one row is no
     match for all others. A released model that is further off than a third of the way that training went, and three
-    times further than any guess (even under wrong labels) or in an unlike direction, was trained in another way; unless
+    times further than nearly all guesses (and known rows under wrong labels) or in an unlike direction, was trained in
+    another way; unless
     ``noise`` of that standard deviation explains it.
     """
     sizes = target.to(torch.float64).norm(dim=1)
@@ -62,7 +63,7 @@ def reproduces(
     way = float(sight.image(first - program.reference).norm())
     far = float(sizes.max())
     if far > _SHARE * way:
-        most = max(float(likely.max()) + noise * target.shape[1] ** 0.5, _swing(program, sight, X, y))
+        most = max(float(likely.quantile(0.9)) + noise * target.shape[1] ** 0.5, _swing(program, sight, X, y))
         alike = (normalize(target, dim=1) @ normalize(guesses, dim=1).T).max(dim=1).values
         strange = (sizes > _SHARE * way) & (alike < 0.1) & (sizes > 0.5 * most)
         if far > 3 * most or (noise == 0 and bool(strange.any())):

@@ -170,7 +170,7 @@ class Group:
 
     def gradient(self, batch: Batch) -> tuple[Gradient, Trace]:
         """The gradient of the batch's mean loss (in coordinates), and the pass that gave it."""
-        loss, targets = self.setting.recipe.loss, self.all_targets(batch)
+        loss, targets = self.setting.recipe.loss, self.and_own(self.setting.rows(batch)[1], batch)
         layers = self.layers
         pre = self._pre_activations(batch)
         hidden, slopes = [], []
@@ -209,8 +209,8 @@ class Group:
             return left @ right
         return (left.bfloat16() @ right.bfloat16()).to(left.dtype)
 
-    def all_targets(self, batch: Batch) -> Tensor:
-        _, known = self.setting.rows(batch)
+    def and_own(self, known: Tensor, batch: Batch) -> Tensor:
+        """Targets of known rows [k, rows] and, where the batch has it, each model's own last [B, k, rows + 1]."""
         if not batch.unknown:
             return known[None]
         assert self.targets is not None

@@ -6,10 +6,11 @@ and Gauss-Newton through training finds it (``gauss_newton``, ``program``). Ball
 a record instead of tens of thousands, and ends several orders of magnitude closer. With ``access="logits"`` the
 equation is for the released model's answers on probe rows instead of its weights.
 
-The label is found by comparing what the unknown row did to the model with what copies of known rows would have done
-(a few for each class, from well to badly fitted ones, trained once for all targets), and where two labels come close,
-by searching a little with both. The search starts from whatever of these, or of the classes' mean rows, did most alike:
-the mean of a class is fitted so well that it hardly moves a model, and for a hard row J is far too small there.
+The label is found by comparing what the unknown row did to the model with what guesses would have done: each class's
+mean row, and the rows halfway from it to other classes' means, trained once for all targets. Where labels come close, a
+short search with each decides. The search starts from the guess that did most alike. A class's mean alone would not do:
+it is fitted so well that it hardly moves a model, and for a row that is hard to fit J is far too small there; a row
+halfway to another class is hard in the way that such rows are.
 """
 
 from __future__ import annotations
@@ -24,19 +25,22 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from divulge.errors import InvalidInput, WrongShape
-from divulge.informed import checks, gauss_newton
+from divulge.informed import checks, gauss_newton, likely
 from divulge.informed.program import ByHand, Program, program
 from divulge.informed.record import Record
 from divulge.informed.seen import Access, Sight, probe_rows, sight
 from divulge.informed.setting import encode
 from divulge.progress import report
-from divulge.training import Recipe, shaped
+from divulge.training import Recipe
 from divulge.whole import checked_seed
 
-_WITNESSES = 6  # copies of known rows of each class that help to tell the label and where to start
-_CLOSE = 0.1  # labels whose likeness differs by less are both tried,
+_OTHERS = 9  # other classes, the nearest ones, that a class's mean is mixed with
+_CLOSE = 0.1  # labels whose likeness to the best differs by less are tried,
+_CANDIDATES = 3  # at most so many,
 _TRIAL = 24  # with a search of so many training runs
-_INNER, _INNER_KINKED = 10, 5  # conjugate gradient steps a round: fewer where the map is rough
+_INNER, _INNER_KINKED = 7, 5  # conjugate gradient steps a round: fewer where the map is rough,
+_INNER_SAMPLED, _INNER_UNROLLED = 20, 10  # more where a step is cheap, or J ill-conditioned
+_MEASURED, _DEEP = 6, 10  # rows, at most, for which it is measured what a search does not see, and with how many steps
 _NEAR = 0.2  # of what the row did left unexplained: further off, the derivative does not say how far
 _CEILING = "; more runs may help; an unknown shuffling seed, initial model or noise puts a ceiling on this attack"
 
@@ -62,12 +66,12 @@ def direct(
     """Rebuild the row that ``released`` was trained on besides the known ones; a Record, or a list of them where
     ``released`` is a list of models (each with one unknown row of its own; they are attacked together).
 
-    ``labels`` are the unknown rows' labels where they are known. ``start`` is "guess" (the known row of that label, or
-    their mean, that would have moved the model most alike), "mean" (of that label), "noise", or rows to start from,
-    such as a reconstructor's. ``runs`` is the budget in training runs a
-    record. ``access="logits"`` sees only the released model's answers (it may be an oracle) on the ``probes``: rows, or
-    how many of the known ones. ``noise`` is the standard deviation of noise on the released weights: the search then
-    looks for the most probable row under a Gaussian prior from the known ones; a recipe with privacy implies its own.
+    ``labels`` are the unknown rows' labels where they are known. ``start`` is "guess" (whichever of the label's mean
+    row and those halfway to other labels' would have moved the model most alike), "mean" (of that label), "noise", or
+    rows to start from, such as a reconstructor's. ``runs`` is the budget in training runs a record. ``access="logits"``
+    sees only the released model's answers (it may be an oracle) on the ``probes``: rows, or how many of the known ones.
+    ``noise`` is the standard deviation of noise on the released weights: the search then looks for the most probable
+    row under a Gaussian prior from the known ones; a recipe with privacy implies its own.
     ``position`` is where the row stood in the training set (mini-batches only), ``initial`` the model that training
     started from where it was not the recipe's.
     """
@@ -88,7 +92,9 @@ def direct(
     guesses = _Guesses.of(training, view, X, y)
     noise = _noise(recipe, len(X) + 1, noise, access)
     checks.reproduces(training, view, X, y, target, guesses.theta, initial, noise or 0.0)
-    search = _Search(training, view, guesses, bounds, None if noise is None else _prior(X, y, noise, dtype))
+    shape = tuple(getattr(view.model, "input_shape", ()))
+    belief = None if noise is None else likely.prior(X, y, noise, dtype)
+    search = _Search(training, view, guesses, bounds, likely.metric(X, shape, dtype), belief)
     cost = torch.zeros(len(models))
     if labels is not None:
         places = guesses.given(labels, len(models))
@@ -100,7 +106,9 @@ def direct(
         part = slice(first, first + training.together)
         report("attacking", first, len(models))
         result = search(target[part], z[part], places[part], runs)
-        found += _records(search, result, target[part], places[part], X, seed)
+        unseen, spent = search.unseen(result, z[part], places[part])
+        cost[part] += spent
+        found += _records(search, result, unseen, target[part], places[part], X, seed)
     seconds = (time.perf_counter() - started) / len(found)
     shared = guesses.runs / len(found)
     found = [
@@ -118,6 +126,7 @@ class _Search:
     view: Sight
     guesses: _Guesses
     bounds: tuple[float, float] | None
+    metric: gauss_newton.Metric | None
     prior: gauss_newton.Prior | None
 
     def __call__(
@@ -127,25 +136,60 @@ class _Search:
         encoded = self.guesses.encoded[places]
         prior = None if self.prior is None else replace(self.prior, mean=self.guesses.means[places])
         floor = 4 * torch.finfo(self.training.dtype).eps
-        kinked = isinstance(self.training, ByHand) and self.training.recipe.activation == "relu"
-        inner = inner or (_INNER_KINKED if kinked else _INNER)
+        inner = inner or self._inner
 
         def train(rows: Tensor, which: Tensor) -> gauss_newton.Trained:
             return self.view.through(self.training.run(rows, encoded[which]))
 
         return gauss_newton.invert(
-            train, target, z, runs=runs, bounds=self.bounds, inner=inner, prior=prior, tolerance=floor
-        )
+            train, target, z, runs=runs, bounds=self.bounds, inner=inner, metric=self.metric, prior=prior,
+            tolerance=floor,
+        )  # fmt: skip
+
+    def unseen(self, result: gauss_newton.Inversion, z: Tensor, places: Tensor) -> tuple[Tensor, float]:
+        """The squared error of each row in directions that hardly show, and the training runs that it took to tell.
+
+        Where J is ill-conditioned a misfit says little. How much of a known row's difference such a search would find
+        is measured, for a few rows; the later steps find less than the first. What was found of the unknown row's
+        difference to where the search started is known.
+        """
+        dense = isinstance(self.training, ByHand) and self.view.probes is None
+        if dense or self.prior is not None or result.steps == 0:
+            return z.new_zeros(len(z)), 0.0
+        few = torch.arange(min(_MEASURED, len(z)))
+        run = self.view.through(self.training.run(result.z[few], self.guesses.encoded[places[few]]))
+        difference = self.guesses.examples[places[few]] - result.z[few]
+        left = gauss_newton.unresolved(run, difference, _DEEP, self.metric)
+        share = (left ** max(1.0, result.steps / _DEEP) ** 0.5).clamp(max=0.99)
+        each = torch.cat([share, share.median().expand(len(z) - len(few))])
+        moved = (result.z - z).square().sum(dim=1)
+        return moved * each / (1 - each), (2 + 2 * _DEEP) * run.share * len(few) / len(z)
+
+    @property
+    def _inner(self) -> int:
+        """Conjugate gradient steps a round."""
+        if not isinstance(self.training, ByHand):
+            return _INNER_UNROLLED
+        if self.training.recipe.activation == "relu":
+            return _INNER_KINKED
+        return _INNER if self.training.sample is None else _INNER_SAMPLED
 
 
 def _records(
-    search: _Search, result: gauss_newton.Inversion, target: Tensor, places: Tensor, X: Tensor, seed: int
+    search: _Search,
+    result: gauss_newton.Inversion,
+    unseen: Tensor,
+    target: Tensor,
+    places: Tensor,
+    X: Tensor,
+    seed: int,
 ) -> list[Record]:
     records = []
     anyway = checks.nearest(X)
     for row in range(len(target)):
         left = float(result.misfit[row] / target[row].norm())
-        predicted = float(result.misfit[row].square() / result.curvature[row] / search.training.inputs)
+        expected = result.misfit[row].square() / result.curvature[row] + unseen[row]
+        predicted = float(expected) / search.training.inputs
         if left > _NEAR:
             predicted = max(predicted, anyway)
         doubt = "" if search.prior is not None else checks.doubt(predicted, anyway, left)
@@ -163,35 +207,35 @@ def _records(
 
 @dataclass(frozen=True)
 class _Guesses:
-    """What each class's mean row, and copies of a few known rows, would have done to the weights."""
+    """What each class's mean row, and rows halfway to other classes' means, would have done to the weights."""
 
     names: list[Any]
     rows: Tensor
-    """The means of the classes, then the known rows."""
+    """The means of the classes, then the rows between them."""
     encoded: Tensor
     theta: Tensor
     owner: Tensor
     """The place of each guess's label among the names."""
+    examples: Tensor
+    """A known row of each label."""
     runs: int
 
     @classmethod
     def of(cls, training: Program, view: Sight, X: Tensor, y: Tensor) -> _Guesses:
         names = sorted(set(y.tolist()))
         flat = X.reshape(len(X), -1)
-        rows, owner = [flat[y == name].mean(dim=0) for name in names], list(range(len(names)))
+        means = torch.stack([flat[y == name].mean(dim=0) for name in names])
+        rows, owner = list(means), list(range(len(names)))
         if isinstance(training, ByHand):  # where a training run is cheap
-            answered = view.outputs(training.reference, shaped(X.to(torch.float64), view.model))
-            loss = training.recipe.loss_of(answered, y, "none").reshape(len(X), -1).sum(dim=1)
-            for place, name in enumerate(names):
-                order = torch.nonzero(y == name)[:, 0]
-                order = order[loss[order].argsort()]
-                chosen = torch.linspace(0, len(order) - 1, min(_WITNESSES, len(order))).round().long()
-                rows += list(flat[order[chosen]])
-                owner += [place] * len(chosen)
+            apart = torch.cdist(means, means).fill_diagonal_(torch.inf)
+            for place, others in enumerate(apart.argsort(dim=1)[:, : min(_OTHERS, len(names) - 1)]):
+                rows += list((means[place] + means[others]) / 2)
+                owner += [place] * len(others)
         tried, owned = torch.stack(rows).to(training.dtype), torch.tensor(owner)
         encoded = encode(training.recipe, torch.tensor(names), training.outputs).T.to(training.dtype)
         theta = view.image(training.train(tried, encoded[owned]))
-        return cls(names, tried, encoded, theta, owned, len(rows))
+        examples = torch.stack([flat[y == name][0] for name in names]).to(training.dtype)
+        return cls(names, tried, encoded, theta, owned, examples, len(rows))
 
     @property
     def means(self) -> Tensor:
@@ -226,20 +270,20 @@ class _Guesses:
 def _decide(search: _Search, target: Tensor) -> tuple[Tensor, Tensor]:
     """The place of each target's label, and the training runs that the decision took."""
     likeness = search.guesses.likeness(target)
-    best = likeness.topk(min(2, likeness.shape[1]), dim=1)
+    best = likeness.topk(min(_CANDIDATES, likeness.shape[1]), dim=1)
     places, cost = best.indices[:, 0].clone(), torch.zeros(len(target))
-    if likeness.shape[1] < 2:
-        return places, cost
-    close = torch.nonzero(best.values[:, 0] - best.values[:, 1] < _CLOSE)[:, 0]
-    for part in torch.split(close, search.training.together) if len(close) else ():
-        misfits = []
-        for rank in range(2):
+    least = torch.full((len(target),), torch.inf, dtype=target.dtype)
+    close = best.values > best.values[:, :1] - _CLOSE
+    open_ = close.sum(dim=1) > 1
+    for rank in range(best.indices.shape[1]):
+        tried = torch.nonzero(open_ & close[:, rank])[:, 0]
+        for part in torch.split(tried, search.training.together) if len(tried) else ():
             label = best.indices[part, rank]
             begin = search.guesses.start(target[part], label)
             result = search(target[part], begin, label, _TRIAL, inner=_TRIAL // 2 - 2)
-            misfits.append(result.misfit)
+            better = result.misfit < least[part]
+            places[part[better]], least[part[better]] = label[better], result.misfit[better]
             cost[part] += result.runs
-        places[part] = torch.where(misfits[1] < misfits[0], best.indices[part, 1], best.indices[part, 0])
     return places, cost
 
 
@@ -279,14 +323,3 @@ def _noise(recipe: Recipe, n: int, noise: float | None, access: Access) -> float
     reach = torch.cumsum(float(recipe.momentum) ** torch.arange(recipe.steps(n), dtype=torch.float64), dim=0)
     each = recipe.privacy.noise_multiplier * recipe.privacy.clip / n
     return float(recipe.learning_rate) * each * float(reach.square().sum().sqrt())
-
-
-def _prior(X: Tensor, y: Tensor, noise: float, dtype: torch.dtype) -> gauss_newton.Prior:
-    """The covariance within classes pooled over them; the mean is each row's class mean, put in later."""
-    flat = X.reshape(len(X), -1).to(torch.float64)
-    spread = flat.clone()
-    for label in set(y.tolist()):
-        spread[y == label] -= flat[y == label].mean(dim=0)
-    values, vectors = torch.linalg.eigh(spread.T @ spread / max(1, len(flat) - 1))
-    values = values.clamp(min=0) + 1e-3 * values.mean()
-    return gauss_newton.Prior(flat[:0].to(dtype), values.to(dtype), vectors.to(dtype), noise)

@@ -1,11 +1,14 @@
 """Gauss-Newton for an equation theta(z) = theta*, many unknown rows at once, where theta is a training run.
 
-J = d theta / d z is close to a multiple of an isometry (the multiple is the size of the row's accumulated delta) but
-for some twenty directions it stretches and about a hundred, those that the known data span most, it shrinks. So the
-inner solver is conjugate gradients on the normal equations, and the directions that earlier rounds explored
-precondition the later ones: J moves little once z is near. Entries that sit at a bound and would be pushed out are held
-there, which for pictures removes most unknowns. A step is shortened until the misfit falls. Cost is counted in training
-runs: one for a run, one for each product with J or its transpose.
+For the weights of a dense network, J = d theta / d z is close to a multiple of an isometry (the multiple is the size of
+the row's accumulated delta) but for some twenty directions it stretches and about a hundred, those that the known data
+span most, it shrinks; for convolutions and for logits it is ill-conditioned. So the inner solver is conjugate gradients
+on the normal equations, for pictures in coordinates in which likely differences are as long as one another
+(``Metric``): what a few steps find first is then what pictures differ in most. The directions that earlier rounds
+explored precondition the later ones: J moves little once z is near. Entries that sit at a bound and would be pushed out
+are held there, which for digits removes most unknowns. A step is shortened until the misfit falls. Cost is counted in
+training runs: one for a run, and for each product with J or its transpose one, or the share of the rows that it looks
+at.
 """
 
 from __future__ import annotations
@@ -30,6 +33,10 @@ class Trained(Protocol):
 
     theta: Tensor
 
+    @property
+    def share(self) -> float:
+        """What a product with J costs, in training runs."""
+
     def forward(self, dZ: Tensor) -> Tensor:
         """J dz."""
 
@@ -42,6 +49,23 @@ class Trained(Protocol):
 
 Train = Callable[[Tensor, Tensor], Trained]
 """(rows [b, d], their places in the group [b]) -> their runs."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Coordinates w of a difference dz = S w between rows, S^2 being the covariance of such differences, up to a
+    multiple."""
+
+    root: Tensor
+    """S [d, d], symmetric,"""
+    inverse: Tensor
+    """and its inverse."""
+
+    @classmethod
+    def of(cls, values: Tensor, vectors: Tensor, floor: float) -> Metric:
+        """From the eigenvalues of a covariance, raised by ``floor`` of their mean, and its eigenvectors."""
+        scaled = (values.clamp(min=0) / values.mean().clamp(min=torch.finfo(values.dtype).tiny) + floor).sqrt()
+        return cls((vectors * scaled) @ vectors.T, (vectors / scaled) @ vectors.T)
 
 
 @dataclass(frozen=True)
@@ -77,6 +101,8 @@ class Inversion:
     curvature: Tensor
     """The size of J on most directions, squared."""
     runs: float
+    steps: int
+    """Conjugate gradient steps in all."""
     history: list[tuple[float, Tensor]] = field(default_factory=list)
     """(training runs so far, misfit of each row)."""
 
@@ -89,27 +115,29 @@ def invert(
     runs: float,
     bounds: tuple[float, float] | None,
     inner: int = 10,
+    metric: Metric | None = None,
     prior: Prior | None = None,
     tolerance: float = 0.0,
 ) -> Inversion:
     """Search from ``z`` [B, d] for rows whose runs end at ``target`` [B, P], within ``runs`` training runs a row.
 
-    The search also ends when the misfit of every row is below ``tolerance`` of the target's size.
+    The search also ends when the misfit of every row is below ``tolerance`` of the target's size. ``metric`` serves
+    where there is no ``prior``.
     """
     places = torch.arange(len(z))
     run = train(z, places)
     used = 1.0
-    memory = _Memory()
+    memory = _Memory(None if prior is not None else metric)
     size = target.norm(dim=1).clamp(min=torch.finfo(target.dtype).tiny)
     value = _objective(target - run.theta, z, prior)
     history = [(used, (target - run.theta).norm(dim=1))]
-    bulk = torch.ones_like(size)
-    while used + 4 <= runs and bool((history[-1][1] > tolerance * size).any()):
-        steps = int(min(inner, (runs - used - 2) // 2))
+    bulk, taken = torch.ones_like(size), 0
+    while bool((history[-1][1] > tolerance * size).any()):
+        steps = int(min(inner, (runs - used - 2) / (2 * run.share)))
         if steps < 1:
             break
         step, spent, bulk = _inner(run, target - run.theta, z, bounds, prior, memory, steps)
-        used += spent
+        used, taken = used + spent, taken + steps
         z, value, gained, spent = _move(train, run, target, z, step, value, bounds, prior, runs - used)
         used += spent
         misfit = (target - run.theta).norm(dim=1)
@@ -117,7 +145,15 @@ def invert(
         report("inverting training", used, runs, misfit=f"{float((misfit / size).median()):.1e}")
         if not gained:
             break
-    return Inversion(z, history[-1][1], bulk, used, history)
+    return Inversion(z, history[-1][1], bulk, used, taken, history)
+
+
+def unresolved(run: Trained, difference: Tensor, steps: int, metric: Metric | None = None) -> Tensor:
+    """The share of a difference between rows [B, d], squared, that so many steps would not find from its image."""
+    origin = torch.zeros_like(difference)
+    found, _, _ = _inner(run, run.forward(difference), origin, None, None, _Memory(metric), steps)
+    left: Tensor = (difference - found).square().sum(dim=1) / difference.square().sum(dim=1)
+    return left
 
 
 def _objective(residual: Tensor, z: Tensor, prior: Prior | None) -> Tensor:
@@ -135,7 +171,6 @@ def _inner(
     steps: int,
 ) -> tuple[Tensor, float, Tensor]:
     """The Gauss-Newton step by preconditioned conjugate gradients, its cost, and the bulk of the curvature."""
-    tiny = torch.finfo(z.dtype).tiny
     away = None if prior is None else z - prior.mean
 
     def slope(left: Tensor, step: Tensor) -> Tensor:
@@ -147,17 +182,18 @@ def _inner(
     gradient = slope(residual, step)
     free = _free(z, gradient, bounds)
     gradient = gradient * free
-    spent = 1.0
+    spent = run.share
     if prior is not None and not memory.directions:
         memory.add(gradient, run.forward(gradient))  # how the two terms weigh against each other
-        spent += 1
+        spent += run.share
     condition = memory.preconditioner(free, prior)
+    tiny = torch.finfo(z.dtype).tiny
     turned = condition(gradient)
     direction = turned.clone()
     power = (gradient * turned).sum(dim=1)
     for turn in range(steps):
         image = run.forward(direction)
-        spent += 1
+        spent += run.share
         memory.add(direction, image)
         stretch = image.square().sum(dim=1)
         if prior is not None:
@@ -168,7 +204,7 @@ def _inner(
         if turn == steps - 1:
             break
         gradient = slope(residual, step) * free
-        spent += 1
+        spent += run.share
         turned = condition(gradient)
         renewed = (gradient * turned).sum(dim=1)
         direction = turned + (renewed / power.clamp(min=tiny))[:, None] * direction
@@ -226,7 +262,8 @@ def _rows_of(prior: Prior | None, rows: Tensor) -> Prior | None:
 class _Memory:
     """Directions that were explored and their images, as a preconditioner for the next round."""
 
-    def __init__(self) -> None:
+    def __init__(self, metric: Metric | None = None) -> None:
+        self.metric = metric
         self.directions: list[Tensor] = []
         self.images: list[Tensor] = []
         self.curvatures: list[Tensor] = []
@@ -244,20 +281,32 @@ class _Memory:
         self.scale = torch.stack(self.curvatures).nanmedian(dim=0).values.nan_to_num(nan=1.0)
 
     def preconditioner(self, free: Tensor, prior: Prior | None) -> Callable[[Tensor], Tensor]:
-        """The inverse of J^T J as far as it is known: on the explored directions; elsewhere a multiple of one."""
-        if not self.directions:
-            return lambda vectors: vectors * free
+        """The inverse of J^T J as far as it is known: on the explored directions; elsewhere a multiple of the metric's
+        covariance."""
         if prior is not None:
             return prior.condition(self.scale, free)
-        P = torch.stack(self.directions, dim=2) * free[:, :, None]  # [B, d, m]
+        turn = self._explored(free) if self.directions else lambda vectors: vectors
+        if self.metric is None:
+            return lambda vectors: turn(vectors * free) * free
+        root = self.metric.root
+        return lambda vectors: (turn((vectors * free) @ root) @ root) * free
+
+    def _explored(self, free: Tensor) -> Callable[[Tensor], Tensor]:
+        """The same in the metric's coordinates, where what is not explored is a multiple of one."""
+        P = torch.stack(self.directions, dim=1) * free[:, None, :]  # [B, m, d]
+        P = (P if self.metric is None else P @ self.metric.inverse).transpose(1, 2)
         Q = torch.stack(self.images, dim=2)
+        length = P.norm(dim=1, keepdim=True)
+        gone = length <= torch.finfo(P.dtype).tiny
+        P, Q = P / torch.where(gone, 1.0, length), Q / torch.where(gone, torch.inf, length)
+        scale = torch.where(gone[:, 0], torch.nan, Q.square().sum(dim=1)).nanmedian(dim=1).values
+        scale = scale.nan_to_num(nan=1.0).clamp(min=torch.finfo(P.dtype).tiny)[:, None]
         basis, R = torch.linalg.qr(P)
         diagonal = R.diagonal(dim1=1, dim2=2).abs()
         R = R + torch.diag_embed((diagonal < 1e-4) * 1.0)  # a direction that is held or repeated counts for nothing
         images = torch.linalg.solve_triangular(R.transpose(1, 2), Q.transpose(1, 2), upper=False).transpose(1, 2)
         images = images * (diagonal >= 1e-4)[:, None, :]
         curvature, turn = torch.linalg.eigh(images.transpose(1, 2) @ images)
-        scale = self.scale[:, None]
         dead = curvature < _FLOOR * scale
         inverse = torch.where(dead, 1 / scale, 1 / curvature.clamp(min=torch.finfo(curvature.dtype).tiny))
         kept = basis @ turn
@@ -266,6 +315,6 @@ class _Memory:
             along = (kept.transpose(1, 2) @ vectors[:, :, None])[:, :, 0]
             rest = vectors - (kept @ along[:, :, None])[:, :, 0]
             turned: Tensor = rest / scale + (kept @ (inverse * along)[:, :, None])[:, :, 0]
-            return turned * free
+            return turned
 
         return apply

@@ -1,6 +1,8 @@
 """RecoNN, the reconstructor network of Balle 2022 (section IV, Table V), as printed for MNIST: two hidden layers of
-1,000 ReLU units on standardised weights, mean absolute plus mean squared error, RMSProp at 0.001, batches of 128, 100
-epochs. Standardising is to zero mean and unit variance over the shadow models, coordinate by coordinate."""
+1,000 ReLU units on standardised weights, mean absolute plus mean squared error, RMSProp, batches of 128, 100 epochs.
+Standardising is to zero mean and unit variance over the shadow models, coordinate by coordinate. Two departures make it
+learn more from few shadow models: what is standardised is the direction in which the weights moved (their lengths
+differ a hundredfold), and the rate is 0.0003, as in the authors' notebook, where 0.001 is printed."""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ def fit(
     *,
     epochs: int = 100,
     width: int = 1000,
-    learning_rate: float = 1e-3,
+    learning_rate: float = 3e-4,
     seed: int = 0,
     start: NetworkMap | None = None,
 ) -> NetworkMap:

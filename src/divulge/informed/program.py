@@ -16,7 +16,10 @@ from divulge.informed.unrolled import Unrolled
 from divulge.training import Recipe
 
 _BYTES = 1.5e9  # what the runs of one group may hold in memory
+_ROWS = 2000  # known rows that derivatives look at, where there are more than twice as many
 _ELEMENTS = 2**18  # units times rows times models that are worked on at once: about a core's share of the cache
+
+_LEAST = 8  # models, however large: the products with the known rows need as many
 
 
 class Program(Protocol):
@@ -51,6 +54,8 @@ class ByHand:
 
     setting: Setting
     reference: Tensor
+    sample: sweeps.Sample | None = None
+    """The known rows that stand for all in derivatives; None for all."""
 
     @property
     def recipe(self) -> Recipe:
@@ -72,12 +77,13 @@ class ByHand:
     def group(self) -> int:
         """How many models to train at once."""
         rows = min(self.setting.n, self.recipe.batch_size or self.setting.n) + 1
-        return max(1, min(256, _ELEMENTS // (max(self.setting.widths[1:]) * rows)))
+        return max(_LEAST, min(256, _ELEMENTS // (max(self.setting.widths[1:]) * rows)))
 
     @property
     def together(self) -> int:
         setting, steps = self.setting, self.setting.batches()
-        rows = sum(len(batch.known) if batch.known is not None else setting.n for batch in steps)
+        most = setting.n if self.sample is None else len(self.sample.rows)
+        rows = sum(len(batch.known) if batch.known is not None else most for batch in steps)
         size = rows * sum(setting.widths[1:]) + len(steps) * sum(part.numel() for part in setting.start)
         return max(1, int(_BYTES / (size * setting.U.element_size())))
 
@@ -86,7 +92,7 @@ class ByHand:
         return torch.cat([descent.train_encoded(self.setting, Z[part], targets[part]) for part in parts])
 
     def run(self, Z: Tensor, targets: Tensor) -> Trained:
-        return sweeps.Run(self.setting, Z, targets)
+        return sweeps.Run(self.setting, Z, targets, self.sample)
 
 
 def by_hand(
@@ -101,7 +107,9 @@ def by_hand(
 ) -> ByHand:
     """The hand-written program of a recipe that ``supported`` accepts."""
     setting = descent.prepare(recipe, X, y, dtype=dtype, position=position, start=start, half=half)
-    return ByHand(setting, reference_weights(setting))
+    full = recipe.batch_size is None and setting.V is not None
+    sample = sweeps.Sample.of(setting, _ROWS) if full and setting.n > 2 * _ROWS else None
+    return ByHand(setting, reference_weights(setting), sample)
 
 
 def program(

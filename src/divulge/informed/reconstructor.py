@@ -35,7 +35,11 @@ Method = Literal["ridge", "network"]
 
 
 _CORRECTIONS = 3  # further training runs that may each improve a record read off by ridge
-_HELD = 32  # shadow models, at most, that are kept out to learn what a misfit means
+_HELD = 64  # shadow models, at most, that are kept out to learn what a misfit means
+_OVERCONFIDENT = (
+    "a mean squared error of {:.2g} is expected, and of a shadow model held out no more was, whose record came out no "
+    "closer than the nearest known row"
+)
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,15 @@ class Gauge:
     """at its largest, which is assumed of a misfit beyond those seen:"""
     reach: float = 0.0
     """the largest misfit."""
+    wrong: float = float("inf")
+    """The least error that was expected of one that was no closer than its nearest known row."""
 
     @classmethod
-    def of(cls, rows: Tensor, truth: Tensor, misfit: Tensor) -> Gauge:
+    def of(cls, rows: Tensor, truth: Tensor, misfit: Tensor, nearest: Tensor) -> Gauge:
         multiple = (rows - truth).square().sum(dim=1) / rows.square().sum(dim=1) / misfit.square()
-        return cls(float(multiple.median()), float(multiple.max()), float(misfit.max()))
+        gauge = cls(float(multiple.median()), float(multiple.max()), float(misfit.max()))
+        wrong = gauge.error(rows, misfit)[(rows - truth).square().mean(dim=1) >= nearest]
+        return replace(gauge, wrong=float(wrong.min())) if len(wrong) else gauge
 
     def error(self, rows: Tensor, misfit: Tensor) -> Tensor:
         """The mean squared error to expect of each row."""
@@ -104,6 +112,8 @@ class Reconstructor:
         found = []
         for x, place, left, error, moved in zip(rows, places, misfit, predicted, away.norm(dim=1), strict=True):
             reason = checks.doubt(float(error), anyway, float(left))
+            if not reason and float(error) >= self.gauge.wrong:
+                reason = _OVERCONFIDENT.format(float(error))
             facts = {"moved": float(moved), "misfit": float(left)}
             found.append(
                 Record(
@@ -137,7 +147,7 @@ class Reconstructor:
 
     def _read(self, away: Tensor, places: Tensor) -> Tensor:
         if self.network is not None:
-            return self.network.rows(away.to(torch.float32)).to(torch.float64)
+            return self.network.rows(_direction(away)).to(torch.float64)
         return self.ridge.rows(_direction(away), places).to(torch.float64)
 
     def _inside(self, rows: Tensor) -> Tensor:
@@ -207,15 +217,16 @@ def reconstructor(
     learned = None
     if method == "network":
         previous = None if tune is None else tune.network
-        learned = _fit_network(recipe)(away[held:], models.X[held:], epochs=epochs, seed=seed, start=previous)
+        learned = _fit_network(recipe)(features[held:], models.X[held:], epochs=epochs, seed=seed, start=previous)
     attack = Reconstructor(
         recipe, method, access, models, torch.as_tensor(known_X), looked, float(away.norm(dim=1).max()), told, learned,
         Gauge(), bounds, seed, 0.0,
     )  # fmt: skip
     rows, _, misfit = attack.rebuild(away[:held].double())
-    return replace(
-        attack, gauge=Gauge.of(rows, models.X[:held].flatten(1), misfit), seconds=time.perf_counter() - started
-    )
+    truth = models.X[:held].flatten(1).double()
+    apart = torch.cdist(truth, attack.known.flatten(1).double()).square().min(dim=1).values / truth.shape[1]
+    gauge = Gauge.of(rows, truth, misfit, apart)
+    return replace(attack, gauge=gauge, seconds=time.perf_counter() - started)
 
 
 def _apart(away: Tensor, seen: Tensor) -> Tensor:

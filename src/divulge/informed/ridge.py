@@ -17,6 +17,7 @@ from divulge.progress import report
 
 _PENALTIES = 10.0 ** torch.arange(-7, 1, dtype=torch.float64)
 _LABEL_PENALTY = 1e-3
+_TOLD = 4000  # shadow models, at most, that the label is learned from: more do not tell it better
 _MEDIAN = 1000  # rows that the typical distance is taken of
 
 
@@ -26,7 +27,7 @@ class RidgeMap:
 
     features: Tensor
     telling: Tensor
-    """The features that the label is told from [N, F],"""
+    """The features that the label is told from [n, F],"""
     width: float
     """and the squared distance over which they count as alike."""
     classes: list[int | float]
@@ -62,7 +63,8 @@ def fit(features: Tensor, telling: Tensor, X: Tensor, y: Tensor) -> RidgeMap:
         members.append(chosen)
         duals.append(dual.to(features.dtype))
         means.append(mean.to(features.dtype))
-    onehot = torch.stack([(y == label) for label in classes], dim=1).to(features.dtype)
+    telling = telling[:_TOLD]
+    onehot = torch.stack([(y[:_TOLD] == label) for label in classes], dim=1).to(features.dtype)
     squares = _squares(telling, telling)
     width = 2 * float(squares[:_MEDIAN, :_MEDIAN].median()) + torch.finfo(telling.dtype).tiny
     kernel = torch.exp(-squares / width)

@@ -100,6 +100,10 @@ class _Seen:
         self.weights = run.theta.clone()
         self.theta = sight.image(run.theta)
 
+    @property
+    def share(self) -> float:
+        return self.run.share
+
     def forward(self, dZ: Tensor) -> Tensor:
         moved = self.run.forward(dZ)
         jvp: Any = torch.func.jvp

@@ -37,13 +37,35 @@ class _Step:
     """W1 before the step [B, h, d + 1], where the step has the unknown row."""
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A few of many known rows, which stand for all of them in J: how the others answer to a changed row is a sum over
+    them, and a sum can be estimated. Those that pull most at the reference run are the likelier to be taken."""
+
+    rows: Tensor
+    U: Tensor
+    targets: Tensor
+    counts: Tensor
+    """How many rows each stands for, and 1 for the unknown one [rows + 1]."""
+
+    @classmethod
+    def of(cls, setting: Setting, size: int) -> Sample:
+        pull = torch.stack([delta.norm(dim=0) for delta in setting.deltas]).mean(dim=0).to(torch.float64)
+        chance = 0.5 / setting.n + 0.5 * pull / pull.sum()
+        chance = (size * chance).clamp(max=1.0)
+        generator = torch.Generator().manual_seed(setting.recipe.seed)
+        rows = torch.nonzero(torch.rand(setting.n, generator=generator, dtype=torch.float64) < chance)[:, 0]
+        counts = torch.cat([1 / chance[rows], torch.ones(1, dtype=torch.float64)]).to(setting.dtype)
+        return cls(rows, setting.U[rows], setting.targets[:, rows], counts)
+
+
 class Run:
     """One training run a row of ``Z``, kept for sweeps. ``theta`` is the difference to the reference run [B, P]."""
 
-    def __init__(self, setting: Setting, Z: Tensor, targets: Tensor) -> None:
+    def __init__(self, setting: Setting, Z: Tensor, targets: Tensor, sample: Sample | None = None) -> None:
         if setting.V is None:
             raise UnsupportedModel("Sweeps through training need plain or momentum descent, not Adam.")
-        self.setting = setting
+        self.setting, self.sample = setting, sample
         self.group = Group(setting, Z, targets)
         self.steps: list[_Step] = []
         group = self.group
@@ -53,9 +75,19 @@ class Run:
             first = group.first_layer() if batch.unknown else None
             own = group.parameters[1].clone()
             gradient, trace = group.gradient(batch)
-            self.steps.append(_Step(batch, trace.hidden, trace.prediction, layers, own, first))
+            hidden, prediction = [self._kept(part) for part in trace.hidden], self._kept(trace.prediction)
+            self.steps.append(_Step(batch, hidden, prediction, layers, own, first))
             group.step(gradient, batch.size)
         self.theta = group.final()
+
+    @property
+    def share(self) -> float:
+        """What a product with J costs, in training runs."""
+        return 1.0 if self.sample is None else len(self.sample.rows) / self.setting.n
+
+    def _kept(self, rows: Tensor) -> Tensor:
+        """Of values over all rows of a step [..., rows], those that the sweeps look at."""
+        return rows if self.sample is None else torch.cat([rows[..., self.sample.rows], rows[..., -1:]], dim=-1)
 
     def forward(self, dZ: Tensor) -> Tensor:
         """J dz for each row: [B, P]."""
@@ -157,7 +189,7 @@ class Run:
         """How the step's gradient (a sum over its rows) moves when layer one's pre-activations move by ``shift`` U^T on
         the known rows and by ``row`` on the unknown one, and the later layers by ``moved``."""
         activation, setting = self.group.activation, self.setting
-        U, _ = setting.rows(step.batch)
+        U, known = setting.rows(step.batch) if self.sample is None else (self.sample.U, self.sample.targets)
         count, h, _ = shift.shape
         da = shift.new_empty(count, h, len(U) + step.batch.unknown)
         da[:, :, : len(U)] = (shift.reshape(-1, shift.shape[2]) @ U.T).view(count, h, len(U))
@@ -169,8 +201,10 @@ class Run:
             dhs.append(slope * das[-1])
             onward = torch.baddbmm(dW @ value, W, dhs[-1])
             das.append(onward if db is None else onward.add_(db))
-        delta = step.prediction - self.group.all_targets(step.batch)
+        delta = step.prediction - self.group.and_own(known, step.batch)
         ddelta = _prediction_tangent(setting.recipe.loss, step.prediction, das[-1])
+        if self.sample is not None:
+            delta, ddelta = delta * self.sample.counts, ddelta * self.sample.counts
         rest: list[Tensor] = []
         for layer in reversed(range(len(step.layers))):
             (W, b), (dW, _) = step.layers[layer], moved[layer]

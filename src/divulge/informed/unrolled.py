@@ -2,9 +2,10 @@
 
 ``sweeps`` writes the derivatives of multilayer perceptrons under plain descent out by hand and works on many rows at
 once. This is for everything else: convolutional networks, Adam, and private training (per-example gradients clipped,
-their factors differentiated too; the noise is left out, being what the adversary does not know). Each step is one
-function of the optimiser's state and the row; J dz is its forward derivative carried along the steps, J^T r its
-backward derivative carried in reverse. Rows are taken one after the other.
+their factors differentiated too; the noise is left out, being what the adversary does not know). A step is a function
+of the optimiser's state and a gradient, which is a sum over the known rows (a function of the weights alone) and the
+unknown one. J dz is the derivative carried along the steps, J^T r the same in reverse. Rows are taken one after the
+other.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Unrolled:
     @property
     def together(self) -> int:
         """How many rows a search should hold at once."""
-        kept = len(self.steps) * (3 if self.recipe.optimiser == "adam" else 2) * self.start.numel()
+        kept = len(self.steps) * (4 if self.recipe.optimiser == "adam" else 3) * self.start.numel()
         return max(1, int(_BYTES / (kept * self.start.element_size())))
 
     def train(self, Z: Tensor, targets: Tensor) -> Tensor:
@@ -95,7 +96,7 @@ class Unrolled:
         state = self.initial()
         for number in range(len(self.steps)):
             tick()
-            state = tuple(part.detach() for part in self.step(number, target)(state, z))
+            state = self.update(number)(state, self.gradient(number, state[0], z, target))
         return state[0]
 
     def initial(self) -> State:
@@ -103,14 +104,13 @@ class Unrolled:
         moments = 2 if self.recipe.optimiser == "adam" else 1
         return (self.start, *(torch.zeros_like(self.start) for _ in range(moments)))
 
-    def step(self, number: int, target: Tensor) -> Callable[[State, Tensor], State]:
-        """One step of the optimiser as a function of its state and the row."""
-        recipe, batch = self.recipe, self.steps[number]
+    def update(self, number: int) -> Callable[[State, Tensor], State]:
+        """One step of the optimiser as a function of its state and the gradient of the loss."""
+        recipe = self.recipe
         rate, decay = float(recipe.learning_rate), float(recipe.weight_decay)
 
-        def take(state: State, z: Tensor) -> State:
+        def take(state: State, gradient: Tensor) -> State:
             theta = state[0]
-            gradient = self._gradient(theta, z, target, batch)
             if decay:
                 gradient = gradient + decay * theta
             if recipe.optimiser == "adam":
@@ -125,21 +125,35 @@ class Unrolled:
 
         return take
 
-    def _gradient(self, theta: Tensor, z: Tensor, target: Tensor, batch: Batch) -> Tensor:
-        """Of the batch's mean loss; under private training the mean of clipped gradients."""
+    def gradient(self, number: int, theta: Tensor, z: Tensor, target: Tensor) -> Tensor:
+        """Of a step's mean loss; under private training the mean of clipped gradients."""
+        whole = self.known(number)(theta)
+        if self.steps[number].unknown:
+            whole = whole + self.own(number, target)(theta, z)
+        return whole.detach()
+
+    def known(self, number: int) -> Callable[[Tensor], Tensor]:
+        """The known rows' share in a step's gradient, as a function of the weights."""
+        batch = self.steps[number]
         rows = self.X if batch.known is None else self.X[batch.known]
         targets = self.targets if batch.known is None else self.targets[batch.known]
-        if batch.unknown:
-            rows, targets = torch.cat([rows, z[None]]), torch.cat([targets, target[None]])
+        return lambda theta: self._summed(theta, rows, targets) / batch.size
+
+    def own(self, number: int, target: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """The unknown row's share, as a function of the weights and the row."""
+        size = self.steps[number].size
+        return lambda theta, z: self._summed(theta, z[None], target[None]) / size
+
+    def _summed(self, theta: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
         grad: Any = torch.func.grad
         if self.recipe.privacy is None:
             whole: Tensor = grad(self._loss)(theta, rows, targets)
-            return whole / batch.size
+            return whole
         each = torch.func.vmap(grad(self._loss), (None, 0, 0))(theta, rows[:, None], targets[:, None])
         norms = (each.square().sum(dim=1) + torch.finfo(self.dtype).tiny).sqrt()
         factors = (self.recipe.privacy.clip / (norms + _NORM_ADDED)).clamp(max=1.0)
         clipped: Tensor = factors @ each
-        return clipped / batch.size
+        return clipped
 
     def _loss(self, theta: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
         outputs: Tensor = torch.func.functional_call(self.model, named(self.model, theta), (rows,))
@@ -158,50 +172,63 @@ def named(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
 class Run:
     """One training run a row, with every step's state kept. ``theta`` is the difference to the reference [B, P]."""
 
+    share = 1.0
+
     def __init__(self, program: Unrolled, Z: Tensor, targets: Tensor) -> None:
         self.program, self.Z, self.targets = program, Z.clone(), targets
-        self.states: list[list[State]] = []
+        self.kept: list[list[tuple[State, Tensor]]] = []
         ends = []
         for z, target in zip(Z, targets, strict=True):
             state, kept = program.initial(), []
             for number in range(len(program.steps)):
                 tick()
-                kept.append(state)
-                state = tuple(part.detach() for part in program.step(number, target)(state, z))
-            self.states.append(kept)
+                gradient = program.gradient(number, state[0], z, target)
+                kept.append((state, gradient))
+                state = program.update(number)(state, gradient)
+            self.kept.append(kept)
             ends.append(state[0])
         self.theta = (torch.stack(ends).to(torch.float64) - program.reference).to(program.dtype)
 
     def forward(self, dZ: Tensor) -> Tensor:
         """J dz for each row: [B, P]."""
+        program = self.program
         jvp: Any = torch.func.jvp
         moved = []
         for row, dz in enumerate(dZ.reshape(self.Z.shape)):
-            change = tuple(torch.zeros_like(part) for part in self.states[row][0])
-            for number, state in enumerate(self.states[row]):
+            change = tuple(torch.zeros_like(part) for part in self.kept[row][0][0])
+            for number, (state, gradient) in enumerate(self.kept[row]):
                 tick()
-                step = self.program.step(number, self.targets[row])
-                _, change = jvp(step, (state, self.Z[row]), (change, dz))
+                _, shift = jvp(program.known(number), (state[0],), (change[0],))
+                if program.steps[number].unknown:
+                    own = program.own(number, self.targets[row])
+                    shift = shift + jvp(own, (state[0], self.Z[row]), (change[0], dz))[1]
+                _, change = jvp(program.update(number), (state, gradient), (change, shift))
             moved.append(change[0].detach())
         return torch.stack(moved)
 
     def backward(self, residual: Tensor) -> Tensor:
         """J^T r for each row: [B, d]."""
+        program = self.program
         vjp: Any = torch.func.vjp
         moved = []
         for row, r in enumerate(residual):
-            pull = (r, *(torch.zeros_like(part) for part in self.states[row][0][1:]))
+            pull = (r, *(torch.zeros_like(part) for part in self.kept[row][0][0][1:]))
             total = torch.zeros_like(self.Z[row])
-            for number in reversed(range(len(self.states[row]))):
+            for number in reversed(range(len(self.kept[row]))):
                 tick()
-                _, back = vjp(self.program.step(number, self.targets[row]), self.states[row][number], self.Z[row])
-                pull, change = back(pull)
-                total = total + change
+                state, gradient = self.kept[row][number]
+                pull, shift = vjp(program.update(number), state, gradient)[1](pull)
+                (back,) = vjp(program.known(number), state[0])[1](shift)
+                if program.steps[number].unknown:
+                    own = program.own(number, self.targets[row])
+                    theta, change = vjp(own, state[0], self.Z[row])[1](shift)
+                    back, total = back + theta, total + change
+                pull = (pull[0] + back, *pull[1:])
             moved.append(total.reshape(-1).detach())
         return torch.stack(moved)
 
     def replace(self, rows: Tensor, other: Run, chosen: Tensor) -> None:
         """Take over the chosen runs of ``other`` at the given places of the group."""
         for mine, theirs in zip(rows.tolist(), torch.nonzero(chosen)[:, 0].tolist(), strict=True):
-            self.states[mine] = other.states[theirs]
+            self.kept[mine] = other.kept[theirs]
         self.Z[rows], self.theta[rows] = other.Z[chosen], other.theta[chosen]

@@ -16,7 +16,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from divulge.errors import DivulgeError
 from divulge.informed.seen import flat_weights
 from divulge.informed.shadows import Shadows, with_row
 from divulge.progress import report
+from divulge.reproduce.balle_pages import judged, table
 from divulge.training import Recipe
 
 Rows = tuple[Tensor, Tensor]
@@ -63,17 +64,17 @@ class Factor:
 
 FACTORS = (
     Factor("1,000 fixed", 0.0094, targets=8, runs=88),
-    Factor("10,000 fixed (the paper's default)", 0.0089, fixed=10_000, targets=2, first=2, runs=88),
-    Factor("unknown initial weights", 0.0695, unknown="start", targets=2),
+    Factor("10,000 fixed (the paper's default)", 0.0089, fixed=10_000, targets=4, first=4, runs=88),
     Factor("250 epochs", 0.0121, {"epochs": 250}),
-    Factor("learning rate 0.01", 0.0049, {"learning_rate": 0.01}),
-    Factor("learning rate 0.01, no momentum", 0.0041, {"learning_rate": 0.01, "momentum": 0.0}),
-    Factor("learning rate 0.2, no momentum", 0.0063, {"momentum": 0.0}),
-    Factor("width 1", 0.0079, {"widths": [784, 1, 10]}),
+    Factor("learning rate 0.01", 0.0049, {"learning_rate": 0.01}, targets=5),
+    Factor("learning rate 0.01, no momentum", 0.0041, {"learning_rate": 0.01, "momentum": 0.0}, targets=5),
+    Factor("learning rate 0.2, no momentum", 0.0063, {"momentum": 0.0}, targets=5),
+    Factor("width 1", 0.0079, {"widths": [784, 1, 10]}, targets=5),
+    Factor("width 100", 0.0079, {"widths": [784, 100, 10]}),
     Factor("batches of 128, known seed", None, {"batch_size": 128, "momentum": 0.0}),
     Factor("batches of 128, unknown seed", None, {"batch_size": 128, "momentum": 0.0}, runs=24, unknown="order"),
-    Factor("a start near convergence (appendix C)", None, pretrained=True),
-    Factor("width 100", 0.0079, {"widths": [784, 100, 10]}, targets=2),
+    Factor("a start near convergence (appendix C)", None, pretrained=True, targets=5),
+    Factor("unknown initial weights", 0.0695, unknown="start"),
 )
 
 
@@ -84,13 +85,13 @@ def run(out: Path, *, full: bool = False, seed: int = 0, workers: parallel.Worke
         "shadow models (figure 5)": lambda: shadow_curve(lab, "elu"),
         "direct from shadow models": lambda: from_shadows(lab, "elu"),
         "black box": lambda: black_box(lab),
+        **{f"direct: {factor.name}": _direct_task(lab, factor) for factor in FACTORS},
+        "CIFAR-10 network": lambda: cifar(lab),
         "shadow models, ReLU": lambda: shadow_curve(lab, "relu"),
         "direct from shadow models, ReLU": lambda: from_shadows(lab, "relu"),
-        "CIFAR-10 network": lambda: cifar(lab),
-        "reconstructor network": lambda: reconstructor_network(lab),
-        **{f"direct: {factor.name}": _direct_task(lab, factor) for factor in FACTORS},
         "gradient norms (appendix L)": lambda: gradient_norms(lab),
         "out-of-distribution shadows": lambda: other_distribution(lab),
+        "reconstructor network": lambda: reconstructor_network(lab),
     }
     path = out / "results.json"
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
@@ -155,6 +156,11 @@ class Lab:
             models.append(model)
         return recipe, fixed, targets, models
 
+    def judged(self, records: list[informed.Record], targets: Rows, fixed: Rows) -> dict[str, Any]:
+        """How good reconstructions of digits are, beside what needs no attack."""
+        held = tuple(torch.cat([a, b]) for a, b in zip(fixed, self.pool(), strict=True))
+        return judged(records, targets, held, shape=(1, 28, 28))
+
     def shadow_count(self, activation: str) -> int:
         return len(self.pool()[0]) if activation == "elu" else 2000
 
@@ -195,30 +201,18 @@ def direct_line(lab: Lab, factor: Factor) -> dict[str, Any]:
         )
     except DivulgeError as error:
         return {**found, "refused": str(error)}
-    return {**found, **judged(lab, records, targets, fixed)}
-
-
-def judged(lab: Lab, records: list[informed.Record], targets: Rows, fixed: Rows) -> dict[str, Any]:
-    """How good reconstructions are, beside what needs no attack, and how well they know it."""
-    pool = lab.pool()
-    held = tuple(torch.cat([a, b]) for a, b in zip(fixed, pool, strict=True))
-    score = informed.score(records, *targets, *held, shape=(1, 28, 28))
-    predicted = np.array([record.predicted_error for record in records])
-    trusted = np.array([record.trusted for record in records])
-    right = (score.mse < score.yardsticks.nearest).numpy()
-    return {
-        **score.as_dict(),
-        "training_runs": max(record.training_runs for record in records),
-        "trusted": int(trusted.sum()),
-        "trusted_and_wrong": int((trusted & ~right).sum()),
-        "right_and_doubted": int((right & ~trusted).sum()),
-        "predicted": float(np.median(predicted)),
-        "predicted_within_3x": int((np.abs(np.log(predicted / score.mse.numpy())) <= np.log(3)).sum()),
-        "seconds_a_target": float(np.mean([record.seconds for record in records])),
-    }
+    return {**found, **lab.judged(records, targets, fixed)}
 
 
 # -- learning from shadow models --------------------------------------------------------------------------------------
+
+
+@cache
+def fitted(lab: Lab, activation: str, count: int) -> informed.Reconstructor:
+    """The ridge reconstructor of so many shadow models."""
+    recipe, fixed, _, _ = lab.default_models(activation)
+    shadows = lab.shadows(recipe, lab.shadow_count(activation)).subset(count)
+    return informed.reconstructor(recipe, *fixed, *_first(lab.pool(), count), models=shadows)
 
 
 def shadow_curve(lab: Lab, activation: str) -> dict[str, Any]:
@@ -230,14 +224,14 @@ def shadow_curve(lab: Lab, activation: str) -> dict[str, Any]:
     for count in (1000, 2000, 8000, 38_000):
         if count > most:
             break
-        attack = informed.reconstructor(recipe, *fixed, *_first(lab.pool(), count), models=shadows.subset(count))
+        attack = fitted(lab, activation, count)
         records = attack(models)
-        curve[count] = {**judged(lab, records, targets, fixed), "fit_seconds": attack.seconds}
+        curve[count] = {**lab.judged(records, targets, fixed), "fit_seconds": attack.seconds}
     found = informed.yardsticks(*targets, *fixed)
     path = lab.out / f"ridge-{activation}.png"
     informed.picture(records, targets[0], fixed[0], found.neighbour, path, shape=(1, 28, 28))
     attack = informed.reconstructor(recipe, *fixed, *_first(lab.pool(), most), models=shadows, layers=[1])
-    layer = judged(lab, attack(models), targets, fixed)
+    layer = lab.judged(attack(models), targets, fixed)
     return {"paper": PAPER[activation], "curve": curve, "second layer": {"paper": 0.0124, **layer}}
 
 
@@ -245,8 +239,7 @@ def from_shadows(lab: Lab, activation: str) -> dict[str, Any]:
     """Training inverted, starting where the ridge reconstructor ends."""
     recipe, fixed, targets, models = lab.default_models(activation)
     most = lab.shadow_count(activation)
-    shadows = lab.shadows(recipe, most)
-    attack = informed.reconstructor(recipe, *fixed, *_first(lab.pool(), most), models=shadows)
+    attack = fitted(lab, activation, most)
     count, runs = (20, 86) if activation == "elu" else (12, 88)
     count = len(models) if lab.full else count
     starts = attack(models[:count])
@@ -254,7 +247,7 @@ def from_shadows(lab: Lab, activation: str) -> dict[str, Any]:
     records = informed.direct(recipe, models[:count], *fixed, start=starts, labels=labels, runs=runs)
     own = _first(targets, count)
     started = informed.score(starts, *own, *fixed).as_dict()["mean_mse"]
-    return {"paper": PAPER[activation], "shadows": most, "ridge": started, **judged(lab, records, own, fixed)}
+    return {"paper": PAPER[activation], "shadows": most, "ridge": started, **lab.judged(records, own, fixed)}
 
 
 def black_box(lab: Lab) -> dict[str, Any]:
@@ -264,15 +257,15 @@ def black_box(lab: Lab) -> dict[str, Any]:
     shadows = lab.shadows(recipe, len(X))
     attack = informed.reconstructor(recipe, *fixed, X, y, models=shadows, access="logits", probes=X[:200])
     records = attack(models)
-    count = len(records) if lab.full else 6
+    count = len(records) if lab.full else 20
     better = informed.direct(
         recipe, models[:count], *fixed, access="logits", probes=X[:200], start=records[:count], runs=RUNS,
         labels=[record.y for record in records[:count]],
     )  # fmt: skip
     return {
         "paper": 0.0110,
-        "ridge": judged(lab, records, targets, fixed),
-        "direct": judged(lab, better, _first(targets, count), fixed),
+        "ridge": lab.judged(records, targets, fixed),
+        "direct": lab.judged(better, _first(targets, count), fixed),
     }
 
 
@@ -285,7 +278,7 @@ def reconstructor_network(lab: Lab) -> dict[str, Any]:
     attack = informed.reconstructor(recipe, *fixed, *pool, models=shadows, method="network")
     result: dict[str, Any] = {
         "paper": 0.0094, "shadows": count, "fit_seconds": attack.seconds,
-        **judged(lab, attack(models), targets, fixed),
+        **lab.judged(attack(models), targets, fixed),
     }  # fmt: skip
     other, few = lab.rows(3000, 1000), _first(lab.pool(), count // 4)
     own = informed.shadows(recipe, *other, *few)
@@ -295,9 +288,7 @@ def reconstructor_network(lab: Lab) -> dict[str, Any]:
         carried = informed.reconstructor(
             recipe, *other, *few, models=own, method="network", epochs=20, tune=tune, seed=lab.seed
         )
-        result[f"other fixed set, {len(few[0])} shadows, {name}"] = judged(lab, carried(there), again, other)[
-            "mean_mse"
-        ]
+        result[f"other fixed set, {len(few[0])} shadows, {name}"] = lab.judged(carried(there), again, other)["mean_mse"]
     return result
 
 
@@ -309,7 +300,7 @@ def other_distribution(lab: Lab) -> dict[str, Any]:
     pool = clothes.X[:count], clothes.y[:count]
     shadows = informed.shadows(recipe, *fixed, *pool, folder=lab.out / f"shadows-clothes-{count}")
     attack = informed.reconstructor(recipe, *fixed, *pool, models=shadows)
-    return {"shadows": count, **judged(lab, attack(models), targets, fixed)}
+    return {"shadows": count, **lab.judged(attack(models), targets, fixed)}
 
 
 def gradient_norms(lab: Lab) -> dict[str, Any]:
@@ -317,8 +308,7 @@ def gradient_norms(lab: Lab) -> dict[str, Any]:
     from scipy.stats import spearmanr
 
     recipe, fixed, targets, models = lab.default_models("elu")
-    shadows = lab.shadows(recipe, len(lab.pool()[0]))
-    attack = informed.reconstructor(recipe, *fixed, *lab.pool(), models=shadows)
+    attack = fitted(lab, "elu", lab.shadow_count("elu"))
     count = len(models) if lab.full else 40
     rows = list(zip(*_first(targets, count), strict=True))
     errors = [record.error(x) for record, (x, _) in zip(attack(models[:count]), rows, strict=True)]
@@ -351,47 +341,18 @@ def _first(rows: Rows, count: int) -> Rows:
 
 def cifar(lab: Lab) -> dict[str, Any]:
     """The CIFAR-10 network of Table VI, inverted on a fixed set that one core can afford."""
-    fixed_rows, count, epochs, runs = (500, 20, 100, 60.0) if lab.full else (50, 2, 25, 40.0)
+    fixed_rows, count, epochs = (500, 20, 100) if lab.full else (50, 6, 25)
     data = datasets.load("cifar10").train
     order = torch.randperm(len(data.X), generator=torch.Generator().manual_seed(lab.seed))
-    fixed, targets = order[:fixed_rows], order[fixed_rows : fixed_rows + count]
     recipe = Recipe(
         architecture="balle-cnn", loss="cross-entropy", learning_rate=0.01, momentum=0.9, epochs=epochs, seed=lab.seed
     )
-    known = data.X[fixed], data.y[fixed]
-    models = lab.released(recipe, known, (data.X[targets], data.y[targets]))
-    records = informed.direct(recipe, models, *known, labels=data.y[targets], runs=runs)
-    score = informed.score(records, data.X[targets], data.y[targets], *known, shape=(3, 32, 32))
+    known, targets = (
+        (data.X[part], data.y[part]) for part in (order[:fixed_rows], order[fixed_rows : fixed_rows + count])
+    )
+    models = lab.released(recipe, known, targets)
+    records = informed.direct(recipe, models, *known, labels=targets[1], runs=43)
     return {
-        "paper": 0.0049, "fixed": fixed_rows, "epochs": epochs, "runs": runs, **score.as_dict(),
-        "seconds_a_target": records[0].seconds, "weights": len(flat_weights(models[0])),
+        "paper": 0.0049, "fixed": fixed_rows, "epochs": epochs, "weights": len(flat_weights(models[0])),
+        **judged(records, targets, known, shape=(3, 32, 32)),
     }  # fmt: skip
-
-
-# -- the table --------------------------------------------------------------------------------------------------------
-
-
-def table(results: dict[str, Any]) -> str:
-    """Every mean squared error as Markdown, beside the paper's."""
-    lines = ["| experiment | paper | mean squared error | median | nearest known or shadow row | targets | runs each |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for name, result in results.items():
-        for label, part in _parts(name, result):
-            if "refused" in part:
-                lines.append(f"| {label} | {_number(part.get('paper'))} | refused: {part['refused'][:60]}... | | | | |")
-            elif "mean_mse" in part:
-                cells = [_number(part.get("paper", result.get("paper"))), _number(part["mean_mse"])]
-                cells += [_number(part["median_mse"]), _number(part["nearest"]), str(len(part["targets"]["mse"]))]
-                cells.append(f"{part['training_runs']:.0f}" if "training_runs" in part else "")
-                lines.append(f"| {label} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _parts(name: str, result: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    inner = [(f"{name}: {key}", part) for key, part in result.items() if isinstance(part, dict) and "mean_mse" in part]
-    curve = [(f"{name}: {count}", part) for count, part in result.get("curve", {}).items()]
-    return [(name, result), *curve, *inner]
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2g}"

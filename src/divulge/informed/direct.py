@@ -89,7 +89,7 @@ def direct(
         raise InvalidInput("The direct attack needs class labels; for a linear regression use the closed form, glm.")
     view = sight(recipe, training.reference, probes=probe_rows(probes, X) if access == "logits" else None)
     target = torch.stack([view.of(model) for model in models]).to(dtype)
-    guesses = _Guesses.of(training, view, X, y)
+    guesses = _Guesses.of(training, view, X, y, between=labels is None or isinstance(start, str))
     noise = _noise(recipe, len(X) + 1, noise, access)
     checks.reproduces(training, view, X, y, target, guesses.theta, initial, noise or 0.0)
     shape = tuple(getattr(view.model, "input_shape", ()))
@@ -221,12 +221,13 @@ class _Guesses:
     runs: int
 
     @classmethod
-    def of(cls, training: Program, view: Sight, X: Tensor, y: Tensor) -> _Guesses:
+    def of(cls, training: Program, view: Sight, X: Tensor, y: Tensor, *, between: bool) -> _Guesses:
+        """``between`` adds the rows halfway, where a training run is cheap."""
         names = sorted(set(y.tolist()))
         flat = X.reshape(len(X), -1)
         means = torch.stack([flat[y == name].mean(dim=0) for name in names])
         rows, owner = list(means), list(range(len(names)))
-        if isinstance(training, ByHand):  # where a training run is cheap
+        if between and isinstance(training, ByHand):
             apart = torch.cdist(means, means).fill_diagonal_(torch.inf)
             for place, others in enumerate(apart.argsort(dim=1)[:, : min(_OTHERS, len(names) - 1)]):
                 rows += list((means[place] + means[others]) / 2)

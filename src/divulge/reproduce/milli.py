@@ -75,7 +75,7 @@ def _rows() -> Iterator[Row]:
     for sigma in (1, 10, 100, 1000):
         yield Row("2", f"2-layer, SmoothGrad at {sigma:,} sigma", one, [100], smooth=sigma, small=True)
     for sigma in (1, 10):
-        yield Row("2", f"two-conv, SmoothGrad at {sigma} sigma", two, [100], smooth=sigma, options=SHORT)
+        yield Row("2", f"two-conv, SmoothGrad at {sigma} sigma", two, [100], smooth=sigma, options={"steps": 1200})
     yield Row("3", "1-layer by 2-layer", "mnist/softmax", [10, 100], student=one, small=True)
     yield Row("3", "1-layer by 2-layer, values", "mnist/softmax", [10, 100], student=one, options=VALUES, small=True)
     yield Row("3", "2-layer by 1-layer", one, [10, 100], student="mnist/softmax", small=True)
@@ -86,7 +86,7 @@ def _rows() -> Iterator[Row]:
     yield Row("3", "two-conv by 2-layer, values", two, [10, 100], student=one, options={**SHORT, **VALUES})
     yield Row("4", "2-layer, Gaussian queries", one, [10, 20, 30, 100], options={"inputs": "gaussian"}, small=True)
     yield Row("4", "2-layer, Gaussian queries, values", one, [100, 1000], options={"inputs": "gaussian", **VALUES})
-    yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={**SHORT, "inputs": "gaussian"})
+    yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"steps": 1200, "inputs": "gaussian"})
     yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 2000})
     yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
     for name in ("vgg11", "resnet18"):

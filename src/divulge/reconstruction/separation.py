@@ -23,6 +23,9 @@ SPARSITY = (0.25, 0.5)
 """The log likelihood of a place is minus its energy to such a power; odd seeds take the second one."""
 QUIET = 1e-3
 """Energy, as a share of the mean, below which places are alike."""
+SILENT = 0.9
+"""A direction of the row space that is bias to this share shows no picture: one is where pictures are centred. It takes
+part as a constant, so that there are as many components as pictures."""
 LEAST, ENOUGH = 500, 8
 """Differences in all, and for each direction of the row space, below which their statistics say too little."""
 REACH = 0.8
@@ -52,7 +55,8 @@ def separated(
     at the size of pictures whose values range over ``span``. Goes on no longer than ``time.perf_counter() < end``."""
     basis = space.inputs(torch.eye(space.rank).to(space.V))
     sparsity = SPARSITY[seed % len(SPARSITY)]
-    mixing = _components(differences(basis, shape), sparsity, torch.Generator().manual_seed(seed), end)
+    bias = space.V[:, -1] if space.has_bias else torch.zeros_like(space.V[:, -1])
+    mixing = _components(differences(basis, shape), bias, sparsity, torch.Generator().manual_seed(seed), end)
     if space.has_bias:  # the bias coordinate of an input is 1, so above 0
         mixing = mixing * torch.where(mixing @ space.V[:, -1] < 0, -1.0, 1.0).to(mixing)[:, None]
     pictures = mixing @ basis
@@ -62,16 +66,17 @@ def separated(
     return torch.cat([coordinates, -coordinates])
 
 
-def _components(mixed: Tensor, sparsity: float, generator: torch.Generator, end: float) -> Tensor:
+def _components(mixed: Tensor, bias: Tensor, sparsity: float, generator: torch.Generator, end: float) -> Tensor:
     """Rows w [r, r] whose components of ``mixed`` [r, f, places] are as independent as can be, from a random start."""
     flat = mixed.flatten(1)
     values, vectors = torch.linalg.eigh(flat @ flat.T / flat.shape[1])
-    whitening = vectors.T / values.clamp_min(1e-12 * float(values[-1])).sqrt()[:, None]
+    silent = ((bias @ vectors).square() > SILENT) | (values < 1e-12 * values[-1])
+    whitening = vectors.T / values.masked_fill(silent, math.inf).sqrt()[:, None]
     white = (whitening @ flat).float()
     W = _independent(white, generator, end)
     for _ in range(SWEEPS):
         before = W
-        W = _sweep(W, white, mixed.shape[1], sparsity, end)
+        W = _sweep(W, white, silent.to(white), mixed.shape[1], sparsity, end)
         if time.perf_counter() > end or float((1 - _cosines(W, before)).max()) < 1e-5:
             break
     rows: Tensor = W.to(mixed) @ whitening
@@ -96,7 +101,7 @@ def _independent(white: Tensor, generator: torch.Generator, end: float) -> Tenso
     return W
 
 
-def _sweep(W: Tensor, white: Tensor, features: int, sparsity: float, end: float) -> Tensor:
+def _sweep(W: Tensor, white: Tensor, silent: Tensor, features: int, sparsity: float, end: float) -> Tensor:
     """One round of Ono's iterative projection: each component is made uncorrelated with the others where it is weak.
 
     A place's weight falls with its energy in the component, so that what little there is in quiet places counts.
@@ -105,8 +110,8 @@ def _sweep(W: Tensor, white: Tensor, features: int, sparsity: float, end: float)
     unit = torch.eye(len(W)).to(W)
     for i in range(len(W)):
         energy = (W[i] @ white).reshape(features, -1).square().mean(dim=0)
-        weight = (energy / energy.mean() + QUIET) ** (sparsity - 1)
-        weighted = (white * weight.repeat(features)) @ white.T / (weight.sum() * features)
+        weight = (energy / energy.mean().clamp_min(1e-30) + QUIET) ** (sparsity - 1)
+        weighted = (white * weight.repeat(features)) @ white.T / (weight.sum() * features) + silent.diag()
         w = torch.linalg.solve(W @ weighted, unit[i])
         W[i] = w / (w @ weighted @ w).sqrt()
         if time.perf_counter() > end:

@@ -164,16 +164,14 @@ def _batch(attack: _Attack, job: Job) -> Batch:
 
 
 def _with_pictures(attack: _Attack, starts: Tensor, kept: int, seed: int, end: float) -> Tensor:
-    """The starts with separated pictures after the ``kept`` first samples, in as many restarts as there is time for."""
+    """The starts with separated pictures after the ``kept`` first samples; restarts share the time until ``end``."""
     assert attack.picture is not None
     for number in range(len(starts)):
         report("separating pictures", number, len(starts))
-        begun = time.perf_counter()
-        own = separated(attack.space, attack.picture, _span(attack.prior), seed=seed * len(starts) + number, end=end)
-        starts[number, kept : kept + len(own)] = own[: starts.shape[1] - kept]
         now = time.perf_counter()
-        if 2 * now - begun > end:  # another one would take too long
-            return starts[: number + 1]
+        until = now + (end - now) / (len(starts) - number)
+        own = separated(attack.space, attack.picture, _span(attack.prior), seed=seed * len(starts) + number, end=until)
+        starts[number, kept : kept + len(own)] = own[: starts.shape[1] - kept]
     return starts
 
 

@@ -26,7 +26,7 @@ QUIET = 1e-3
 SILENT = 0.9
 """A direction of the row space that is bias to this share shows no picture: one is where pictures are centred. It takes
 part as a constant, so that there are as many components as pictures."""
-LEAST, ENOUGH = 500, 8
+LEAST, ENOUGH = 500, 7
 """Differences in all, and for each direction of the row space, below which their statistics say too little."""
 REACH = 0.8
 """Share of the range of values that a picture's values cover, but for the outermost hundredth."""

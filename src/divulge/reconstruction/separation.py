@@ -23,9 +23,9 @@ SPARSITY = (0.25, 0.5)
 """The log likelihood of a place is minus its energy to such a power; odd seeds take the second one."""
 QUIET = 1e-3
 """Energy, as a share of the mean, below which places are alike."""
-SILENT = 0.9
-"""A direction of the row space that is bias to this share shows no picture: one is where pictures are centred. It takes
-part as a constant, so that there are as many components as pictures."""
+SILENT = 1e-8
+"""Variance of differences, as a share of the largest, below which a direction of the row space shows no picture: one
+does not where pictures are centred and there is no noise. It takes part as a constant."""
 LEAST, ENOUGH = 500, 7
 """Differences in all, and for each direction of the row space, below which their statistics say too little."""
 REACH = 0.8
@@ -55,8 +55,7 @@ def separated(
     at the size of pictures whose values range over ``span``. Goes on no longer than ``time.perf_counter() < end``."""
     basis = space.inputs(torch.eye(space.rank).to(space.V))
     sparsity = SPARSITY[seed % len(SPARSITY)]
-    bias = space.V[:, -1] if space.has_bias else torch.zeros_like(space.V[:, -1])
-    mixing = _components(differences(basis, shape), bias, sparsity, torch.Generator().manual_seed(seed), end)
+    mixing = _components(differences(basis, shape), sparsity, torch.Generator().manual_seed(seed), end)
     if space.has_bias:  # the bias coordinate of an input is 1, so above 0
         mixing = mixing * torch.where(mixing @ space.V[:, -1] < 0, -1.0, 1.0).to(mixing)[:, None]
     pictures = mixing @ basis
@@ -66,11 +65,11 @@ def separated(
     return torch.cat([coordinates, -coordinates])
 
 
-def _components(mixed: Tensor, bias: Tensor, sparsity: float, generator: torch.Generator, end: float) -> Tensor:
+def _components(mixed: Tensor, sparsity: float, generator: torch.Generator, end: float) -> Tensor:
     """Rows w [r, r] whose components of ``mixed`` [r, f, places] are as independent as can be, from a random start."""
     flat = mixed.flatten(1)
     values, vectors = torch.linalg.eigh(flat @ flat.T / flat.shape[1])
-    silent = ((bias @ vectors).square() > SILENT) | (values < 1e-12 * values[-1])
+    silent = values < SILENT * values[-1]
     whitening = vectors.T / values.masked_fill(silent, math.inf).sqrt()[:, None]
     white = (whitening @ flat).float()
     W = _independent(white, generator, end)
@@ -112,8 +111,10 @@ def _sweep(W: Tensor, white: Tensor, silent: Tensor, features: int, sparsity: fl
         energy = (W[i] @ white).reshape(features, -1).square().mean(dim=0)
         weight = (energy / energy.mean().clamp_min(1e-30) + QUIET) ** (sparsity - 1)
         weighted = (white * weight.repeat(features)) @ white.T / (weight.sum() * features) + silent.diag()
-        w = torch.linalg.solve(W @ weighted, unit[i])
-        W[i] = w / (w @ weighted @ w).sqrt()
+        w, failed = torch.linalg.solve_ex(W @ weighted, unit[i])
+        w = w / (w @ weighted @ w).sqrt()
+        if not failed and bool(torch.isfinite(w).all()):
+            W[i] = w
         if time.perf_counter() > end:
             break
     return W
@@ -122,5 +123,5 @@ def _sweep(W: Tensor, white: Tensor, silent: Tensor, features: int, sparsity: fl
 def _orthogonal(W: Tensor) -> Tensor:
     """The orthogonal matrix nearest to W."""
     values, vectors = torch.linalg.eigh((W @ W.T).double())
-    nearest: Tensor = ((vectors / values.clamp_min(1e-30).sqrt()) @ vectors.T).to(W) @ W
+    nearest: Tensor = ((vectors / values.clamp_min(1e-9 * float(values[-1])).sqrt()) @ vectors.T).to(W) @ W
     return nearest

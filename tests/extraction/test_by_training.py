@@ -9,6 +9,7 @@ from torch import Tensor, nn
 import divulge
 from divulge.errors import AccessDenied, AttackFailed, BudgetExhausted, InvalidInput, NonFiniteInput, WrongShape
 from divulge.extraction import by_training
+from divulge.extraction.by_training import Options, gather
 from divulge.oracles.guards import LabelOnly, Rounded, Smoothed
 
 STUDENT = {"architecture": "mlp", "widths": [64, 32, 32, 10]}
@@ -151,6 +152,21 @@ def test_chosen_queries_ensembles_and_self_training_run_and_learn(
     assert learned(target, digits, choose="k-means", steps=100) > 0.8
     assert learned(target, digits, choose="active", queries=20, steps=100) > 0.75
     assert learned(target, digits, ensemble=2, unlabelled=digits.train.X[:500], steps=100) > 0.8
+
+
+def test_convolutions_learn_gradients_in_small_batches_and_for_longer_the_more_there_are(
+    target: nn.Module, digits: divulge.datasets.Dataset
+) -> None:
+    oracle = divulge.oracle(target, access="gradient")
+    student = {"architecture": "two-conv", "filters": [2, 2], "dense": 4}
+    few, many, asked = (
+        gather(oracle, student, digits.train.X, options).fitter.settings
+        for options in (Options(queries=10), Options(queries=160), Options(queries=160, steps=7, batch_size=5))
+    )
+    assert few.batch_size == 10
+    assert many.batch_size < 160 / 4
+    assert many.steps > 2 * few.steps
+    assert (asked.steps, asked.batch_size) == (7, 5)
 
 
 def test_another_architecture_learns_too(target: nn.Module, digits: divulge.datasets.Dataset) -> None:

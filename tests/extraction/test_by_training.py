@@ -169,10 +169,20 @@ def test_convolutions_learn_gradients_in_small_batches_and_for_longer_the_more_t
     assert (asked.steps, asked.batch_size) == (7, 5)
 
 
+def test_a_copy_says_what_it_misses_of_the_gradients(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
+    oracle, X = divulge.oracle(target, access="gradient"), digits.train.X[:10]
+    stolen = by_training(oracle, STUDENT, X, steps=50)
+    wanted = oracle.gradient(X)[1]
+    missed = divulge.oracle(stolen.model, access="gradient").gradient(X)[1] - wanted
+    share = float(missed.square().sum() / wanted.square().sum())
+    assert stolen.facts["gradient_error_on_queries"] == pytest.approx(share, rel=1e-3)
+    assert stolen.facts["gradient_error_on_held_out_queries"] is None
+
+
 def test_another_architecture_learns_too(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     oracle = divulge.oracle(target, access="gradient")
     student = {"architecture": "two-conv", "filters": [8, 8], "dense": 32}
-    stolen = by_training(oracle, student, digits.train.X, queries=40, steps=200, learning_rate=6e-3)
+    stolen = by_training(oracle, student, digits.train.X, queries=40, steps=420, learning_rate=6e-3)
     with torch.no_grad():
         copied = stolen.model(digits.test.X.reshape(-1, 1, 8, 8)).argmax(1)
     assert float((copied == target(digits.test.X).argmax(1)).float().mean()) > 0.7

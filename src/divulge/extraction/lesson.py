@@ -16,6 +16,7 @@ from divulge.extraction import hidden_student
 from divulge.extraction.answers import Answers, Outputs, understand
 from divulge.extraction.fitting import Fitter, Settings, together
 from divulge.extraction.linear_student import Solved, is_linear, solve
+from divulge.extraction.matching_loss import normalised
 from divulge.extraction.result import Extraction
 from divulge.extraction.softmax import Sigmoid
 from divulge.extraction.students import Student, compare, logits_of
@@ -26,6 +27,8 @@ from divulge.workers import Workers, run
 
 ENOUGH_TO_HOLD_OUT = 50
 """Queries from which on a tenth of them is held out by default; with fewer, every one is needed."""
+FEW = 10
+"""Queries on which gradients are compared at the end: every output of one costs a step."""
 
 Learned = tuple[Extraction, DivulgeError | None]
 """A copy, and what went wrong on the way to it, if anything did."""
@@ -161,11 +164,14 @@ class _Making:
         with torch.no_grad():
             z = logits_of(student)(seen.X)
             worst = float(((seen.centre @ z[:, :, None])[:, :, 0] - seen.logits).abs().max())
+        learned = kept.to(dtype, settings.device)
         facts: dict[str, object] = {
             "agreement_on_held_out_queries": None if held is None else agreement,
-            "agreement_on_queries": compare(student, kept.to(dtype, settings.device))[1],
+            "agreement_on_queries": compare(student, learned)[1],
             "held_out_queries": 0 if held is None else len(held),
             "mean_squared_error": error,
+            "gradient_error_on_held_out_queries": None if held is None else gradient_error(student, seen),
+            "gradient_error_on_queries": gradient_error(student, learned),
         }
         if held is None:
             return self._result(student, facts, math.inf, 0, spread(kept.logits), reason)
@@ -191,6 +197,15 @@ class _Making:
             seconds=self.lesson.seconds + time.perf_counter() - self.began, method=f"training ({settings.method})",
             reason=reason, verified_points=points, notes=tuple(self.notes), facts={**described, **facts},
         )  # fmt: skip
+
+
+def gradient_error(student: nn.Module, answers: Answers) -> float | None:
+    """What a student misses of the first few gradients, as a share of their squared length; None if there are none."""
+    some = answers[:FEW]
+    if some.gradients is None or not bool(some.gradients.any()):
+        return None
+    loss = normalised(some, gradients=1.0, values=0.0, combinations=None, sharpness=1.0)
+    return float(loss(logits_of(student), some, torch.Generator()).detach())
 
 
 def _as_shown(student: nn.Module, outputs: Outputs) -> nn.Module:

@@ -86,7 +86,7 @@ def _rows() -> Iterator[Row]:
     yield Row("3", "two-conv by 2-layer, values", two, [10, 100], student=one, options={**SHORT, **VALUES})
     yield Row("4", "2-layer, Gaussian queries", one, [10, 20, 30, 100], options={"inputs": "gaussian"}, small=True)
     yield Row("4", "2-layer, Gaussian queries, values", one, [100, 1000], options={"inputs": "gaussian", **VALUES})
-    yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"steps": 1200, "inputs": "gaussian"})
+    yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"inputs": "gaussian"})
     yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 2000})
     yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
     for name in ("vgg11", "resnet18"):
@@ -125,6 +125,7 @@ def measure(row: Row, queries: int, seed: int) -> dict[str, Any]:
         "accuracy": float((got == right).double().mean()), "agreement": float((got == said).double().mean()),
         "target": float((said == right).double().mean()), "steps": copy.facts["steps"], "exact": copy.exact,
         "weights_off": _weights_off(copy.model, model),
+        **{name: fact for name, fact in copy.facts.items() if name.startswith("gradient_error")},
         "solved": any("solved" in note for note in copy.notes),
     }  # fmt: skip
 

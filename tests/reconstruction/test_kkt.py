@@ -185,6 +185,7 @@ def test_row_space_points_have_a_bias_of_one(target: Target) -> None:
         ({"n": 500}, InvalidInput, "cannot be read from a first layer of 128 units"),
         ({"mean": torch.zeros(3)}, WrongShape, "3 entries"),
         ({"mean": torch.full((64,), float("nan"))}, InvalidInput, "NaN"),
+        ({"shape": (3, 5, 5)}, WrongShape, "64 inputs"),
         ({"value_range": (1.0, 0.0)}, InvalidInput, "low below high"),
         ({"restarts": 0}, InvalidInput, "restarts"),
         ({"seconds": 0}, InvalidInput, "above zero"),

@@ -43,7 +43,9 @@ def command(
         int | None,
         typer.Option(metavar="TRIALS", help="Search for the paper's hyper-parameters first (--method paper)."),
     ] = None,
-    restarts: Annotated[int, typer.Option(help="Restarts run together.")] = 4,
+    restarts: Annotated[
+        int | None, typer.Option(help="Restarts run together; four, or eight from separated pictures.")
+    ] = None,
     time: Annotated[
         str | None,
         typer.Option(help="How long to go on with restarts, such as 90s or 5m; a fifth of it for the control."),

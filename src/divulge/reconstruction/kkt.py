@@ -99,7 +99,7 @@ def from_weights(
         if count is not None and count < 1:
             raise InvalidInput(f"{name} is a whole number from 1 on; got {count}.")
     network = read(model)
-    shape = matching.picture_shape(network.input_dim) if shape is None else shape
+    shape = _checked_shape(shape, network.input_dim)
     space = row_space(network, n=_checked_count(n), whole=samples is not None, shape=shape)
     picture = shape if network.depth > DIRECT and separable(space, shape) else None
     attack = _Attack(
@@ -235,6 +235,16 @@ def _checked_count(n: int | None) -> int | None:
     if n is not None and n < 1:
         raise InvalidInput(f"n is the number of training inputs, from 1 on; got {n}.")
     return n
+
+
+def _checked_shape(shape: tuple[int, ...] | None, d: int) -> tuple[int, ...] | None:
+    if shape is None:
+        return matching.picture_shape(d)
+    if len(shape) not in (2, 3) or math.prod(shape) != d:
+        raise WrongShape(
+            f"shape is (height, width) or (channels, height, width) of the model's {d} inputs, not {shape}."
+        )
+    return shape
 
 
 def _prior(network: Network, mean: Tensor | None, value_range: tuple[Bound, Bound] | None) -> Prior | None:

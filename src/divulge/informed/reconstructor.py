@@ -35,6 +35,7 @@ Method = Literal["ridge", "network"]
 
 
 _CORRECTIONS = 3  # further training runs that may each improve a record read off by ridge
+_UNSURE = 0.5  # between the scores of two labels: where they are closer, both are tried
 _HELD = 64  # shadow models, at most, that are kept out to learn what a misfit means
 _OVERCONFIDENT = (
     "a mean squared error of {:.2g} is expected, and of a shadow model held out no more was, whose record came out no "
@@ -126,7 +127,21 @@ class Reconstructor:
     def rebuild(self, away: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """From what the unknown rows did [N, F]: the rows, the places of their labels, and the share of what they did
         that training with the rebuilt rows does not explain."""
-        places = self.ridge.label(self.sight.by_layer(away))
+        scores = self.ridge.scores(self.sight.by_layer(away))
+        best = scores.topk(min(2, scores.shape[1]), dim=1)
+        places = best.indices[:, 0].clone()
+        rows, misfit = self._under(away, places)
+        unsure = torch.nonzero(best.values[:, 0] - best.values[:, -1] < _UNSURE)[:, 0]
+        if len(unsure) and scores.shape[1] > 1:  # training tells which of the two labels it is
+            second = best.indices[unsure, 1]
+            others, apart = self._under(away[unsure], second)
+            better = apart < misfit[unsure]
+            places[unsure[better]], misfit[unsure[better]] = second[better], apart[better]
+            rows[unsure[better]] = others[better]
+        return rows, places, misfit
+
+    def _under(self, away: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows and misfits under given labels."""
         read = self._read(away, places)
         rows = self._inside(read)
         seen = self._retrain(rows, places)
@@ -139,7 +154,7 @@ class Reconstructor:
             better = apart < misfit
             rows, misfit = torch.where(better[:, None], proposal, rows), torch.where(better, apart, misfit)
             step = torch.where(better[:, None], read - self._read(seen, places), gauss_newton.SHRINK * step)
-        return rows, places, misfit
+        return rows, misfit
 
     @property
     def _corrections(self) -> int:

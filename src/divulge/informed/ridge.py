@@ -36,9 +36,13 @@ class RidgeMap:
     means: list[Tensor]
     label_dual: Tensor
 
+    def scores(self, telling: Tensor) -> Tensor:
+        """How well each label fits each row of features [n, labels]: about 1 for the right one and 0 for others."""
+        return torch.exp(-_squares(telling, self.telling) / self.width) @ self.label_dual
+
     def label(self, telling: Tensor) -> Tensor:
-        """The place of the label of each row of features."""
-        return (torch.exp(-_squares(telling, self.telling) / self.width) @ self.label_dual).argmax(dim=1)
+        """The place of the best label of each row of features."""
+        return self.scores(telling).argmax(dim=1)
 
     def rows(self, features: Tensor, places: Tensor) -> Tensor:
         """The reconstruction [n, d] of each row of features, as a member of the class at its place."""

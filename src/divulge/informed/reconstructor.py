@@ -39,7 +39,7 @@ _UNSURE = 0.5  # between the scores of two labels: where they are closer, both a
 _HELD = 64  # shadow models, at most, that are kept out to learn what a misfit means
 _OVERCONFIDENT = (
     "a mean squared error of {:.2g} is expected, and of a shadow model held out no more was, whose record came out no "
-    "closer than the nearest known row"
+    "closer than the nearest row held"
 )
 
 
@@ -55,7 +55,7 @@ class Gauge:
     reach: float = 0.0
     """the largest misfit."""
     wrong: float = float("inf")
-    """The least error that was expected of one that was no closer than its nearest known row."""
+    """The least error that was expected of one that was no closer than the nearest row that the adversary holds."""
 
     @classmethod
     def of(cls, rows: Tensor, truth: Tensor, misfit: Tensor, nearest: Tensor) -> Gauge:
@@ -107,7 +107,7 @@ class Reconstructor:
         self._check(away)
         rows, places, misfit = self.rebuild(away)
         predicted = self.gauge.error(rows, misfit)
-        anyway = checks.nearest(self.known)
+        anyway = checks.nearest(torch.cat([self.known.flatten(1).to(self.shadows.X), self.shadows.X.flatten(1)]))
         seconds = (time.perf_counter() - started) / len(models)
         runs = float(len(self.shadows.X) + 1 + self._corrections)
         found = []
@@ -239,7 +239,8 @@ def reconstructor(
     )  # fmt: skip
     rows, _, misfit = attack.rebuild(away[:held].double())
     truth = models.X[:held].flatten(1).double()
-    apart = torch.cdist(truth, attack.known.flatten(1).double()).square().min(dim=1).values / truth.shape[1]
+    others = torch.cat([attack.known.flatten(1), models.X[held:].flatten(1)]).double()
+    apart = torch.cdist(truth, others).square().min(dim=1).values / truth.shape[1]
     gauge = Gauge.of(rows, truth, misfit, apart)
     return replace(attack, gauge=gauge, seconds=time.perf_counter() - started)
 

@@ -27,7 +27,7 @@ WELL: dict[str, tuple[Any, int]] = {
     "ridge": (Ridge(1.0), 5),
     "logistic (odd, even)": (LogisticRegression(**EXACT), 5),
     "softmax, 14 x 14": (LogisticRegression(**EXACT), 3),
-    "softmax": (LogisticRegression(solver="newton-cg", tol=1e-11, max_iter=1000), 5),
+    "softmax": (LogisticRegression(solver="newton-cg", tol=1e-11, max_iter=1000), 3),
     "Poisson": (PoissonRegressor(alpha=1e-2, **EXACT), 5),
 }
 DEFAULT: dict[str, tuple[Any, int]] = {

@@ -86,7 +86,7 @@ def _rows() -> Iterator[Row]:
     yield Row("3", "two-conv by 2-layer, values", two, [10, 100], student=one, options={**SHORT, **VALUES})
     yield Row("4", "2-layer, Gaussian queries", one, [10, 20, 30, 100], options={"inputs": "gaussian"}, small=True)
     yield Row("4", "2-layer, Gaussian queries, values", one, [100, 1000], options={"inputs": "gaussian", **VALUES})
-    yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"steps": 1200, "inputs": "gaussian"})
+    yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"inputs": "gaussian"})
     yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 2000})
     yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
     for name in ("vgg11", "resnet18"):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from divulge.cosines import cosines
 from divulge.informed.gauss_newton import Metric, Prior
 
 _FLOOR = 1e-3  # of the mean variance, added to every frequency's
@@ -43,7 +42,7 @@ def spectrum(X: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     pictures = X.reshape(len(X), *shape).to(torch.float64)
     pictures = pictures - pictures.mean(dim=0)
     _, colours = torch.linalg.eigh(torch.einsum("nchw,ndhw->cd", pictures, pictures))
-    down, across = _cosines(height), _cosines(width)
+    down, across = cosines(height), cosines(width)
     power = (down @ torch.einsum("nchw,cd->ndhw", pictures, colours) @ across.T).square().mean(dim=0)
     frequency = torch.hypot(*torch.meshgrid(torch.arange(height) / height, torch.arange(width) / width, indexing="ij"))
     ring = (frequency * max(height, width)).round().long().reshape(-1)
@@ -51,11 +50,3 @@ def spectrum(X: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     mean = torch.stack([torch.bincount(ring, part.reshape(-1)) / count for part in power])[:, ring]
     vectors = torch.kron(colours.contiguous(), torch.kron(down.T.contiguous(), across.T.contiguous()))
     return mean.reshape(-1), vectors.reshape(channels * height * width, -1)
-
-
-def _cosines(n: int) -> Tensor:
-    """The orthonormal cosine transform [frequency, place]."""
-    k, place = torch.arange(n, dtype=torch.float64)[:, None], torch.arange(n, dtype=torch.float64)
-    waves = torch.cos(math.pi * (2 * place + 1) * k / (2 * n)) * math.sqrt(2 / n)
-    waves[0] /= math.sqrt(2)
-    return waves

@@ -14,18 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from divulge.cosines import cosines
+
 Shape = tuple[int, ...]
 BLOCK, STRIDE, THRESHOLD = 8, 2, 2.7
 AT_ONCE = 64
 """Pictures cleaned at once, which bounds the memory."""
-
-
-def cosines(size: int) -> Tensor:
-    """The orthonormal cosine transform, [size, size]."""
-    frequency, place = torch.arange(size, dtype=torch.float64)[:, None], torch.arange(size, dtype=torch.float64) + 0.5
-    table = torch.cos(math.pi * place * frequency / size) * math.sqrt(2 / size)
-    table[0] /= math.sqrt(2)
-    return table
 
 
 def frequencies(rows: Tensor, shape: Shape) -> Tensor:

@@ -17,7 +17,7 @@ from divulge.progress import report
 
 _PENALTIES = 10.0 ** torch.arange(-7, 1, dtype=torch.float64)
 _LABEL_PENALTY = 1e-3
-_TOLD = 4000  # shadow models, at most, that the label is learned from: more do not tell it better
+_TOLD = 10_000  # shadow models, at most, that the label is learned from: the kernel is square
 _MEDIAN = 1000  # rows that the typical distance is taken of
 
 

@@ -54,8 +54,7 @@ def reproduces(
     ``guesses`` are the differences that plausible rows make, and hard rows make far larger ones; but one row is no
     match for all others. A released model that is further off than a third of the way that training went, and three
     times further than nearly all guesses (and known rows under wrong labels) or in an unlike direction, was trained in
-    another way; unless
-    ``noise`` of that standard deviation explains it.
+    another way; unless ``noise`` of that standard deviation explains it.
     """
     sizes = target.to(torch.float64).norm(dim=1)
     likely = guesses.to(torch.float64).norm(dim=1)

@@ -30,6 +30,7 @@ from divulge.extraction import paper_values
 from divulge.extraction.along import Bench, first_line, further_line
 from divulge.extraction.cells import basis_of, random_frame
 from divulge.extraction.draft import Draft
+from divulge.extraction.fresh import FEWEST_CHECKS, Fresh
 from divulge.extraction.lines import Array
 from divulge.extraction.logits import Logits, Outputs, beneath, on_top
 from divulge.extraction.polish import parameters, polish, pruned
@@ -42,13 +43,8 @@ from divulge.oracles.base import Oracle, Spent, at_the_door
 EXACT, PRECISE = 1e-8, 2e-9
 """A copy whose worst error on fresh points is at most this share of the output's standard deviation is exact; beyond
 the second share it is measured again, unless its line does not allow for better."""
-TYPICAL, FARTHER = 24, 8
-"""Fresh points of one round of verification: typical inputs, and inputs ten times as far out."""
-FEWEST_CHECKS, MOST_CHECKS, CHECKED = TYPICAL + FARTHER, 1000, 0.02
-"""Fresh points before a copy is called exact, and the share of what it cost that they are in between."""
-AROUND = 8
-"""Fresh points among neurons that a further line found."""
-PARALLEL = 0.999
+MOST_CHECKS, CHECKED = 1000, 0.02
+"""Most fresh points before a copy is called exact, and the share of what it cost that they are below that."""
 LISTENED = 12
 """Fresh points whose rounding is compared with the copy's."""
 NEARLY = 1e3
@@ -116,13 +112,10 @@ class _Attack:
         self.rng = np.random.default_rng(seed)
         self.began = time.perf_counter()
         self.before = spent
-        self.rows = np.empty((0, oracle.input_dim))  # fresh points, in full dimension, and the answers there
-        self.truth = np.empty((0, oracle.output_dim))
         self.fitted = np.empty(
             (0, oracle.input_dim if basis is None else len(basis))
         )  # rows that a polish is fitted to
         self.fitted_values = np.empty((0, oracle.output_dim))
-        self.scale = 0.0
         self.bench: Bench | None = None
         self.generator = torch.Generator().manual_seed(seed)
         self.far = oracle.reach(self.generator) if isinstance(oracle, Logits) else FARTHEST
@@ -150,15 +143,15 @@ class _Attack:
             raise
 
     def _run(self) -> Extraction:
-        self._fresh_points()
-        precision = measure(self.oracle, self.rng, self.truth[:TYPICAL])
+        fresh = self.fresh = Fresh(self.ask_full, self.oracle.input_dim, self.oracle.eps, self.basis, self.rng)
+        precision = measure(self.oracle, self.rng, fresh.typical)
         inputs = self.oracle.input_dim if self.basis is None else len(self.basis)
         bench = self.bench = Bench(
             ask=self.ask,
             inputs=inputs,
             outputs=self.oracle.output_dim,
             precision=precision,
-            scale=self.scale,
+            scale=fresh.scale,
             frame=random_frame(inputs, self.rng),
             rng=self.rng,
             far=min(FAR, self.far),
@@ -177,12 +170,12 @@ class _Attack:
 
     def _worth_another(self, bench: Bench, best: Extraction) -> bool:
         """Whether the copy is worse than answers of this precision allow, though not so far off as to be hopeless."""
-        error = self._error(bench.draft) / self.scale
+        error = self.fresh.error(self._draft) / self.fresh.scale
         if self._affordable(needed := 2 * (best.width + 1) * (bench.inputs + 1)) < needed:
             return False
         if bench.coarse:
             return error > FLOOR * bench.roughness
-        precise = error <= PRECISE or (best.exact and error <= self._explained(bench) / self.scale)
+        precise = error <= PRECISE or (best.exact and error <= self._explained(bench) / self.fresh.scale)
         return not precise and error <= NEARLY * EXACT
 
     def _another_line(self, bench: Bench, best: Extraction) -> Extraction:
@@ -191,7 +184,7 @@ class _Attack:
         bench.notes.clear()
         first_line(bench)
         second = self._repair(bench)
-        if self._error(bench.draft) <= self._error(draft):
+        if self.fresh.error(self._draft) <= self.fresh.error(draft):
             return second
         bench.draft, bench.notes = draft, notes
         return self._result(exact=best.exact, reason=best.reason)
@@ -201,7 +194,7 @@ class _Attack:
         polished = False
         for _ in range(REPAIRS):
             toward = self._wrong(bench)
-            if toward is None or (polished and self._error(bench.draft) > EXACT * self.scale):
+            if toward is None or (polished and self.fresh.error(self._draft) > EXACT * self.fresh.scale):
                 break
             if bench.coarse and not polished and (polished := self._polished(bench)):
                 continue
@@ -211,8 +204,8 @@ class _Attack:
                 return self._result(exact=False, reason=DEEPER)
             if found:
                 polished = False
-                self._fresh_points()
-                self._look_around(toward, found)
+                self.fresh.renew()
+                self.fresh.look_around(toward, self._draft, found)
             elif not bench.coarse and not polished and parameters(self._draft) <= QUICK_POLISH:
                 polished = self._polished(bench)
         else:
@@ -221,49 +214,37 @@ class _Attack:
 
     def _wrong(self, bench: Bench) -> Array | None:
         """A point where the copy is wrong; None if neither fresh points nor the target's rounding show any."""
-        allowed = EXACT * self.scale
-        if self._error(bench.draft) <= allowed:
+        allowed = EXACT * self.fresh.scale
+        if self.fresh.error(self._draft) <= allowed:
             self._check_more(bench)
         point: Array | None = None
-        if self._error(bench.draft) > allowed:
-            gaps = self._gaps(bench.draft)
-            point = self.rows[self.rng.choice(np.flatnonzero(gaps > max(allowed, 0.1 * gaps.max())))]
+        if self.fresh.error(self._draft) > allowed:
+            point = self.fresh.wrong(self._draft, allowed)
         elif bench.precision.plain(self.oracle.eps) and self._affordable(2 * LISTENED) == 2 * LISTENED:
             point = self._heard(allowed)
         return point if point is None or self.basis is None else point @ self.basis.T
-
-    def _look_around(self, point: Array, found: int) -> None:
-        """Fresh points between the hyperplanes just found: a bump that was met must be right all over."""
-        A, b = self._draft.A[-found:], self._draft.b[-found:]
-        normal = A[0]
-        depth = -(b * np.sign(A @ normal))[np.abs(A @ normal) > PARALLEL]
-        rows = point + self.rng.normal(size=(AROUND, len(point)))
-        rows += (self.rng.uniform(depth.min(), depth.max(), AROUND) - rows @ normal)[:, None] * normal
-        self._add(rows if self.basis is None else rows @ self.basis)
 
     def _check_more(self, bench: Bench) -> None:
         """As many fresh points as were asked for, or as what the copy cost makes worth while."""
         spent = (self.oracle.ledger.snapshot() - self.before).total
         few = int(np.clip(CHECKED * spent, FEWEST_CHECKS, MOST_CHECKS))
-        count = self._affordable((self.checks or few) - len(self.rows))
+        count = self._affordable((self.checks or few) - len(self.fresh.rows))
         if count > 0:
-            self._add(
+            self.fresh.add(
                 bench.precision.store(
                     fresh_points(self._whole.copy(), count, self.generator, farthest=self.far).numpy()
                 )
             )
 
-    def _add(self, rows: Array) -> None:
-        self.truth = np.concatenate([self.truth, self.ask_full(rows)])
-        self.rows = np.concatenate([self.rows, rows])
-
     def _heard(self, allowed: float) -> Array | None:
         """Where the target's rounding leads, if it tells of neurons that cancel (``rounding``)."""
         part = slice(FEWEST_CHECKS - LISTENED, FEWEST_CHECKS)
-        heard = listen(
-            lambda X: torch.from_numpy(self.ask_full(X.numpy())), self._whole.copy(), torch.from_numpy(self.rows[part]),
-            torch.from_numpy(self.truth[part]), allowed=allowed, generator=self.generator,
-        )  # fmt: skip
+        rows, truth = torch.from_numpy(self.fresh.rows[part]), torch.from_numpy(self.fresh.truth[part])
+
+        def ask(X: torch.Tensor) -> torch.Tensor:
+            return torch.from_numpy(self.ask_full(X.numpy()))
+
+        heard = listen(ask, self._whole.copy(), rows, truth, allowed=allowed, generator=self.generator)
         self.hidden = heard.hidden
         return None if heard.point is None else heard.point.numpy()
 
@@ -275,11 +256,11 @@ class _Attack:
         """Fit all parameters to fresh values, if precision is the limit; True if that left nothing but noise."""
         draft = self._draft
         count = parameters(draft)
-        if self._explained(bench) <= 0.1 * EXACT * self.scale or count > LARGEST_POLISH:
+        if self._explained(bench) <= 0.1 * EXACT * self.fresh.scale or count > LARGEST_POLISH:
             return False
         missing = int(np.ceil(1.6 * count / bench.outputs)) - len(self.fitted)
         remaining = self.oracle.ledger.remaining
-        if remaining is not None and missing + 2 * len(self.rows) > remaining:
+        if remaining is not None and missing + 2 * len(self.fresh.rows) > remaining:
             bench.notes.append(f"The budget left no room for the {missing:,} values that would polish the copy.")
             return False
         if missing > 0:
@@ -294,20 +275,22 @@ class _Attack:
         if count <= QUICK_POLISH:
             bench.draft = pruned(better.draft, self.fitted, self.fitted_values, noise)
         bench.spread = 0.0
-        self._fresh_points()
+        self.fresh.renew()
         return True
 
     def _conclude(self, bench: Bench) -> Extraction:
-        error = self._error(bench.draft)
-        if error <= EXACT * self.scale and bench.precision.faithful:
+        error = self.fresh.error(self._draft)
+        if error <= EXACT * self.fresh.scale and bench.precision.faithful:
             return self._result(exact=not self.hidden, reason=HIDDEN if self.hidden else "")
-        if error <= (FLOOR * bench.roughness * self.scale if bench.coarse else self._explained(bench)):
+        if error <= (FLOOR * bench.roughness * self.fresh.scale if bench.coarse else self._explained(bench)):
             reason = (
-                f"The copy agrees to {error / self.scale:.1e} of the output's standard deviation, as well as the "
+                f"The copy agrees to {error / self.fresh.scale:.1e} of the output's standard deviation, as well as the "
                 f"oracle's precision allows: {bench.precision.describe()}."
             )
         else:
-            reason = f"The copy is off by {error / self.scale:.1e} of the output's standard deviation on fresh points."
+            reason = (
+                f"The copy is off by {error / self.fresh.scale:.1e} of the output's standard deviation on fresh points."
+            )
             if bench.coarse:
                 reason += f" Answers are good to {bench.roughness:.1e} of it at best: {bench.precision.describe()}."
         return self._result(exact=False, reason=reason)
@@ -328,36 +311,16 @@ class _Attack:
         draft = self._draft
         return draft if self.basis is None else replace(draft, A=draft.A @ self.basis, P=draft.P @ self.basis)
 
-    def _fresh_points(self) -> None:
-        """Rows that nothing is fitted to: 24 typical ones, and 8 ten times as far out for neurons that switch there."""
-        d = self.oracle.input_dim
-        self.rows = np.concatenate([self.rng.normal(size=(TYPICAL, d)), 10.0 * self.rng.normal(size=(FARTHER, d))])
-        self.truth = self.ask_full(self.rows)
-        spread = float(self.truth[:TYPICAL].std(axis=0).max())
-        rounding = 1e3 * self.oracle.eps * float(np.abs(self.truth).max())  # all there is of a constant
-        self.scale = spread if spread > rounding else max(float(np.abs(self.truth).max()), 1.0)
-
-    def _error(self, draft: Draft | None) -> float:
-        """Largest absolute difference on the fresh points."""
-        return float(self._gaps(draft).max())
-
-    def _gaps(self, draft: Draft | None) -> Array:
-        """Absolute differences on the fresh points; those of far ones count in proportion to their distance."""
-        assert draft is not None
-        rows = self.rows if self.basis is None else self.rows @ self.basis.T
-        size = np.linalg.norm(self.rows, axis=1) / np.sqrt(self.rows.shape[1])
-        return np.asarray(np.abs(draft(rows) - self.truth).max(axis=1) / np.maximum(1.0, size))
-
     def _average(self) -> Draft:
         """The constant that stands in for a copy where there is none."""
         k, inputs = self.oracle.output_dim, self.fitted.shape[1]
-        return Draft.affine(np.zeros((k, inputs)), np.zeros(inputs), self.truth[:TYPICAL].mean(axis=0))
+        return Draft.affine(np.zeros((k, inputs)), np.zeros(inputs), self.fresh.typical.mean(axis=0))
 
     def _not_piecewise_linear(self) -> Extraction:
         assert self.bench is not None
         self.bench.draft = self._average()
-        far = self.ask_full(np.concatenate([0.5 * self.far * self.rows[:4], self.far * self.rows[:4]]))
-        saturates = bool(np.abs(far[4:] - far[:4]).max() <= 0.01 * max(np.abs(far).max(), self.scale))
+        far = self.ask_full(np.concatenate([0.5 * self.far * self.fresh.rows[:4], self.far * self.fresh.rows[:4]]))
+        saturates = bool(np.abs(far[4:] - far[:4]).max() <= 0.01 * max(np.abs(far).max(), self.fresh.scale))
         kind = (
             "its outputs level off far out, as a sigmoid or tanh network's do"
             if saturates
@@ -369,7 +332,7 @@ class _Attack:
 
     def _gap(self, bench: Bench) -> float:
         seen = [rows if self.basis is None else rows @ self.basis for rows in bench.seen]
-        return smallest_gap(self._whole.copy(), torch.from_numpy(np.concatenate([self.rows, *seen])))
+        return smallest_gap(self._whole.copy(), torch.from_numpy(np.concatenate([self.fresh.rows, *seen])))
 
     def _result(self, *, exact: bool, reason: str) -> Extraction:
         bench, draft = self.bench, self._draft
@@ -387,14 +350,14 @@ class _Attack:
             model=draft.model(),
             width=draft.width,
             exact=exact,
-            worst_error=self._error(bench.draft),
-            scale=self.scale,
+            worst_error=self.fresh.error(self._draft),
+            scale=self.fresh.scale,
             ledger=self.oracle.ledger.snapshot() - self.before,
             seed=self.seed,
             seconds=time.perf_counter() - self.began,
             method="values",
             reason=reason,
-            verified_points=len(self.rows),
+            verified_points=len(self.fresh.rows),
             smallest_gap=self._gap(bench),
             notes=tuple(notes),
             facts={"noise": bench.roughness, "rank": bench.rank, "precision": bench.precision.describe()},

@@ -80,6 +80,7 @@ def test_comes_back_as_a_module() -> None:
         (Residual(), "residual"),
         (Doubled(), "answers differ"),
         (nn.Sequential(nn.Linear(4, 1)), "no hidden layer"),
+        (nn.Linear(4, 1), "no hidden layer"),
         (nn.Sequential(nn.Linear(4, 3), nn.ReLU()), "no linear layer at its end"),
     ],
 )

@@ -126,6 +126,8 @@ def read(model: nn.Module | Network, *, dtype: torch.dtype = torch.float64) -> N
 
 def _layers(model: nn.Module) -> list[nn.Linear | str]:
     """The module's linear layers and ReLUs in the order they run."""
+    if isinstance(model, nn.Linear):
+        return [model]
     try:
         traced = symbolic_trace(copy.deepcopy(model).eval())
     except Exception as error:  # fx raises many kinds for code it cannot follow

@@ -68,8 +68,8 @@ def test_scores_by_the_data_that_was_recorded_beside_the_model(tmp_path: Path) -
                           "--out", tmp_path / "out", "--json"))  # fmt: skip
     assert told["match"]["training_inputs"] == 8
     assert told["match"]["control_inputs"] > 100
-    assert told["diagnosis"]["layers"][0] > 0.5  # three epochs do not lead to a margin
-    assert "KKT point" in told["diagnosis"]["sentence"] or "misreads" in told["diagnosis"]["sentence"]
+    assert told["diagnosis"]["layers"][0] > 0.6  # three epochs tell the eight digits apart and no more
+    assert "The model is far from a KKT point" in told["diagnosis"]["sentence"]
     assert (tmp_path / "out" / "margins.png").is_file()
     assert (tmp_path / "out" / "pairs.png").is_file()
 

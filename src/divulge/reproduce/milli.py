@@ -67,15 +67,15 @@ def _rows() -> Iterator[Row]:
     yield Row("2", "two-conv, values as printed", two, [10, 30, 100, 300, 1000, 3000], options={**SHORT, **PRINTED})
     yield Row("2", "2-layer, gradients", one, [10, 20, 30, 100], small=True)
     yield Row("2", "2-layer, k-means and self-training", one, [10], options=chosen, small=True)
-    yield Row("2", "2-layer, gradients as printed", one, [10, 30, 100], options={"method": "paper"})
+    yield Row("2", "2-layer, gradients as printed", one, [10, 30, 100], options={"method": "paper"}, small=True)
+    yield Row("2", "two-conv, gradients as printed", two, [10, 100], options={**SHORT, "method": "paper"})
     values = [10, 30, 100, 300, 1000, 3000, 10_000]
     yield Row("2", "2-layer, values", one, values, options=VALUES, small=True)
     yield Row("2", "2-layer, values as printed", one, values, options=PRINTED, small=True)
     yield Row("2", "2-layer, probabilities", one, [30, 100], output="probabilities", small=True)
     for sigma in (1, 10, 100, 1000):
         yield Row("2", f"2-layer, SmoothGrad at {sigma:,} sigma", one, [100], smooth=sigma, small=True)
-    for sigma in (1, 10):
-        yield Row("2", f"two-conv, SmoothGrad at {sigma} sigma", two, [100], smooth=sigma, options={"steps": 1200})
+        yield Row("2", f"two-conv, SmoothGrad at {sigma:,} sigma", two, [100], smooth=sigma, options={"steps": 1200})
     yield Row("3", "1-layer by 2-layer", "mnist/softmax", [10, 100], student=one, small=True)
     yield Row("3", "1-layer by 2-layer, values", "mnist/softmax", [10, 100], student=one, options=VALUES, small=True)
     yield Row("3", "2-layer by 1-layer", one, [10, 100], student="mnist/softmax", small=True)

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from divulge import datasets
-from divulge.datasets import fetch, pictures
+from divulge.datasets import fetch, pictures, record
 from divulge.datasets.record import Choice
 from divulge.errors import InvalidInput, MissingData, NonFiniteInput
 from divulge.progress import listening
@@ -482,3 +482,34 @@ def test_changed_data_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "data.json").unlink()
     with pytest.raises(InvalidInput, match="is not there"):
         datasets.recorded(tmp_path)
+
+
+def test_the_users_own_table_is_what_it_is_and_the_model_saw_all_of_it(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text(TABLE)
+    raw = record.known(tmp_path / "model.onnx", str(tmp_path / "people.csv"), target="age")
+    assert raw is not None
+    stored = datasets.load(tmp_path / "people.csv", target="age", test=0.0)
+    assert len(raw.train.y) == len(stored.train.y)
+    assert raw.unseen is None
+    torch.testing.assert_close(raw.train.X.float(), stored.restore(stored.train.X))
+    control = record.known(tmp_path, str(tmp_path / "people.csv"), target="age", unseen=str(tmp_path / "people.csv"))
+    assert control is not None
+    assert torch.equal(control.unseen, raw.train.X)
+    assert record.known(tmp_path) is None
+    named = record.known("anything", "iris")
+    assert named is not None
+    assert torch.equal(named.train.X, datasets.load("iris").train.X)
+    assert torch.equal(named.unseen_labels, datasets.load("iris").test.y)
+
+
+def test_a_model_of_divulge_is_known_by_its_record_whichever_way_its_data_is_named(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text(TABLE)
+    choice = Choice(data=str(tmp_path / "people.csv"), target="income", centred=True)
+    choice.save(tmp_path / "model", choice.dataset())
+    trained = datasets.recorded(tmp_path / "model")
+    ways = (("model", None), ("model", "people.csv"), ("other", "model"))
+    for model, data in ways:
+        told = record.known(tmp_path / model, data and str(tmp_path / data), target="income")
+        assert told is not None
+        assert torch.equal(told.train.X, trained.X)
+        assert told.mean is not None

@@ -70,6 +70,20 @@ def test_a_row_of_a_named_set_can_be_left_out_of_what_is_known(tmp_path: Path) -
     assert json.loads(told.stdout)["error"] < 1e-12
 
 
+def test_a_table_is_known_in_its_own_units_and_rows(tmp_path: Path) -> None:
+    import joblib
+    from sklearn.datasets import load_diabetes
+    from sklearn.linear_model import Ridge
+
+    table = load_diabetes(as_frame=True, scaled=False).frame
+    table.to_csv(tmp_path / "people.csv", index=False)
+    joblib.dump(Ridge(alpha=0.1).fit(table.drop(columns="target"), table["target"]), tmp_path / "ridge.joblib")
+    told = run("informed", str(tmp_path / "ridge.joblib"), "--trust-pickle", "--known", str(tmp_path / "people.csv"),
+               "--leave-out", "441", "--json")  # fmt: skip
+    assert json.loads(told.stdout)["error"] < 1e-12
+    assert told.stderr == ""
+
+
 def test_a_file_of_the_known_records_is_read_whole(trained: Path, tmp_path: Path) -> None:
     import numpy as np
 

@@ -213,6 +213,9 @@ def _finding(
 
 def _command(target: Target, row: int) -> str:
     known = target.data_option[1:]
+    if "--unseen" in known:  # which this command does not ask for
+        place = known.index("--unseen")
+        known = known[:place] + known[place + 2 :]
     return target.command("informed", *(["--known", *known] if known else []), "--leave-out", row)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, seconds_of, session, show
-from divulge.cli.target import InputShape, RateLimit, Target, TokenEnv, TrustPickle, shape_of
+from divulge.cli.target import InputShape, RateLimit, Target, TokenEnv, TrustPickle, Unseen, shape_of
 from divulge.errors import InvalidInput, JournalMismatch, TargetError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def command(
     target_column: Annotated[
         str | None, typer.Option("--target", metavar="COLUMN", help="What is predicted, of your own table.")
     ] = None,
+    unseen: Unseen = None,
     recipe: Annotated[
         Path | None, typer.Option(metavar="FILE", help="recipe.json; taken from beside the model if there.")
     ] = None,
@@ -71,7 +72,7 @@ def command(
         folder = resume or out
         if resume is not None and not resume.is_dir():
             raise InvalidInput(f"There is no audit in {resume} to go on with; run it with --out first.")
-        known = _known(target, data, data_dir, target_column, recipe)
+        known = _known(target, data, data_dir, target_column, unseen, recipe)
         folder.mkdir(parents=True, exist_ok=True)
         report = _audited(
             folder,
@@ -90,7 +91,7 @@ def command(
             workers=jobs_of(workers),
             token_env=token_env,
             rate_limit=rate_limit,
-            data_name=_data_words(data, data_dir, target_column),
+            data_name=_data_words(data, data_dir, target_column, unseen),
             **known,
         )
         paths = [report.save(folder / f"report.{form}") for form in forms]
@@ -124,27 +125,19 @@ def _forms(wanted: list[str] | None) -> list[str]:
 
 
 def _known(
-    target: str, data: str | None, data_dir: Path | None, column: str | None, recipe: Path | None
+    target: str, data: str | None, data_dir: Path | None, column: str | None, unseen: str | None, recipe: Path | None
 ) -> dict[str, Any]:
     """Training data, control and recipe: as the user says, or as ``divulge train`` wrote them beside the model."""
+    from divulge.datasets import record
+
+    told = record.known(target, data, data_dir, target=column, unseen=unseen)
     known: dict[str, Any] = {}
+    if told is not None:
+        unseen_rows = told.unseen if told.unseen_labels is None else (told.unseen, told.unseen_labels)
+        known = {"training_data": told.train, "unseen": unseen_rows, "shape": told.shape, "columns": told.columns,
+                 "mean": told.mean}  # fmt: skip
     folder = Path(data or target)
     beside = Path(target) if Path(target).is_dir() else Path(target).parent
-    if (folder / "data.json").is_file():
-        from divulge.datasets import record
-
-        choice, _ = record.read(folder)
-        dataset = choice.dataset(data_dir)
-        train, test = record.recorded(folder, data_dir), choice.parts(dataset)[1]
-        known |= {"training_data": train, "unseen": test if len(test.X) else None, "shape": dataset.shape,
-                  "columns": dataset.columns}  # fmt: skip
-        if choice.centred:
-            known["mean"] = dataset.train.X.mean(dim=0)
-    elif data is not None:
-        from divulge import datasets
-
-        dataset = datasets.load(data, data_dir, target=column)
-        known |= {"training_data": dataset, "unseen": dataset.test if len(dataset.test.X) else None}
     found = (path for path in (folder / "recipe.json", beside / "recipe.json") if path.is_file())
     path = recipe or next(found, None)
     if path is not None:
@@ -154,9 +147,9 @@ def _known(
     return known
 
 
-def _data_words(data: str | None, data_dir: Path | None, column: str | None) -> list[str]:
+def _data_words(data: str | None, data_dir: Path | None, column: str | None, unseen: str | None) -> list[str]:
     """What was said about the training data, for commands that repeat a finding."""
-    options = [("--data-dir", data_dir), ("--target", column)] if data is not None else []
+    options = [("--data-dir", data_dir), ("--target", column), ("--unseen", unseen)] if data is not None else []
     return [*([data] if data is not None else []), *(str(word) for pair in options if pair[1] for word in pair)]
 
 

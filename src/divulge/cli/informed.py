@@ -102,26 +102,21 @@ class _Rest:
 def _known(folder: Path, known: str | None, leave_out: int | None, data_dir: Path | None, target: str | None) -> _Rest:
     import torch
 
-    from divulge import datasets
     from divulge.datasets import record
 
     if known is None and leave_out is None:
         raise InvalidInput("Give the known records with --known, or rehearse with --leave-out ROW.")
-    mean: Tensor | float = 0.0
-    if known is not None:  # what is to be left out is counted in the training part, as an audit counts
-        source = datasets.load(known, data_dir, target=target, test=0.0 if leave_out is None else 0.2)
-        X, y = source.train
-    else:
-        choice, _ = record.read(folder)
-        source = choice.dataset(data_dir)
-        X, y = datasets.recorded(folder, data_dir)
-        mean = source.train.X.mean(dim=0) if choice.centred else 0.0
+    told = record.known(folder, known, data_dir, target=target)
+    if told is None:
+        raise InvalidInput(f"{folder / 'data.json'} is not there; say with --known which rows were trained on.")
+    X, y = told.train
+    mean: Tensor | float = 0.0 if told.mean is None else told.mean
     if leave_out is None:
-        return _Rest(X, y, source.shape, source.columns, mean)
+        return _Rest(X, y, told.shape, told.columns, mean)
     if not 0 <= leave_out < len(X):
         raise InvalidInput(f"There are {len(X)} training rows; --leave-out takes a number below that, got {leave_out}.")
     keep = torch.arange(len(X)) != leave_out
-    return _Rest(X[keep], y[keep], source.shape, source.columns, mean, X[leave_out], y[leave_out].item())
+    return _Rest(X[keep], y[keep], told.shape, told.columns, mean, X[leave_out], y[leave_out].item())
 
 
 def _attack(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, seconds_of, session, show
+from divulge.cli.target import Unseen
 from divulge.errors import DivulgeError, InvalidInput
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def command(
     target_column: Annotated[
         str | None, typer.Option("--target", metavar="COLUMN", help="What is predicted, of your own table.")
     ] = None,
+    unseen: Unseen = None,
     n: Annotated[int | None, typer.Option(help="How many training inputs; read from the weights by default.")] = None,
     mean: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The mean subtracted before training (.npy), if it is known.")
@@ -67,7 +69,7 @@ def command(
         from divulge.reconstruction import baselines
 
         module = load_model(model, trust_pickle=trust_pickle)
-        truth = _truth(model, data, data_dir, target_column)
+        truth = _truth(model, data, data_dir, target_column, unseen)
         options: dict[str, Any] = {
             "n": n, "mean": _mean(mean, know_mean, truth), "value_range": _range(value_range), "seed": seed,
             "shape": truth.get("shape"),
@@ -98,27 +100,18 @@ def command(
         raise typer.Exit(3)
 
 
-def _truth(model: str, data: str | None, data_dir: Path | None, column: str | None) -> dict[str, Any]:
+def _truth(
+    model: str, data: str | None, data_dir: Path | None, column: str | None, unseen: str | None
+) -> dict[str, Any]:
     """Training inputs and unseen ones as the model takes them, the mean between them and pictures, and their shape."""
-    if data is not None:
-        from divulge import datasets
-
-        dataset = datasets.load(data, data_dir, target=column)
-        unseen = dataset.test.X if len(dataset.test.X) else None
-        return {
-            "train": dataset.train.X, "labels": dataset.train.y, "unseen": unseen, "mean": None,
-            "shape": _pictures(dataset.shape),
-        }  # fmt: skip
-    if not (Path(model) / "data.json").is_file():
-        return {}
     from divulge.datasets import record
 
-    choice, _ = record.read(model)
-    dataset = choice.dataset(data_dir)
-    train, (_, test) = record.recorded(model, data_dir), choice.parts(dataset)
+    told = record.known(model, data, data_dir, target=column, unseen=unseen)
+    if told is None:
+        return {}
     return {
-        "train": train.X, "labels": train.y, "unseen": test.X if len(test.X) else None,
-        "mean": dataset.train.X.mean(dim=0) if choice.centred else None, "shape": _pictures(dataset.shape),
+        "train": told.train.X, "labels": told.train.y, "unseen": told.unseen,
+        "mean": told.mean, "shape": _pictures(told.shape),
     }  # fmt: skip
 
 

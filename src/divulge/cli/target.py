@@ -20,6 +20,12 @@ InputShape = Annotated[
     str | None,
     typer.Option("--input-shape", metavar="C,H,W", help="What one input looks like, where the target does not say."),
 ]
+Unseen = Annotated[
+    str | None,
+    typer.Option(
+        "--unseen", metavar="DATA", help="Inputs like the training ones that the model never saw: the control."
+    ),
+]
 TrustPickle = Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")]
 Journal = Annotated[
     Path | None,

@@ -45,6 +45,8 @@ class Dataset:
     low: Tensor | float = 0.0
     high: Tensor | float = 1.0
     rows: Tensor | None = None
+    scaled: bool = True
+    """False of a table whose values stay as they were stored."""
 
     @cached_property
     def train(self) -> Rows:
@@ -66,6 +68,10 @@ class Dataset:
         """Values in [0, 1] back in the units of the source."""
         low, high = (torch.as_tensor(bound, dtype=X.dtype, device=X.device) for bound in (self.low, self.high))
         return X * (high - low) + low
+
+    def unscaled(self) -> Dataset:
+        """The same set with a table's values as they were stored, in float64; bytes of pictures still become [0, 1]."""
+        return replace(self, low=0.0, high=1.0, scaled=False) if self.stored_train.X.dtype != torch.uint8 else self
 
     def subset(self, n: int, *, seed: int = 0, per_class: bool = False) -> Dataset:
         """The same set with n training rows, or n of each class: a random choice, kept in the rows' own order."""
@@ -109,6 +115,8 @@ class Dataset:
     def _scaled(self, stored: Rows) -> Rows:
         if stored.X.dtype == torch.uint8:
             return Rows(stored.X.to(torch.float32).div_(float(self.high)), stored.y)
+        if not self.scaled:
+            return Rows(stored.X.to(torch.float64), stored.y)
         spread = torch.as_tensor(self.high) - torch.as_tensor(self.low)
         spread = torch.where(spread == 0, torch.ones_like(spread), spread)
         return Rows(((stored.X - self.low) / spread).to(torch.float32), stored.y)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from divulge.datasets.catalogue import load, names
 from divulge.datasets.dataset import Dataset, Rows
@@ -51,8 +52,7 @@ class Choice:
         """Write ``data.json``: the choice, the numbers of the training rows, and a digest of what they held."""
         train, _ = self.parts(dataset)
         numbers = torch.arange(len(train.y)) if dataset.rows is None else dataset.rows
-        source = self.data if self.data in names() else str(Path(self.data).expanduser().absolute())
-        record = {**_plain(self), "data": source, "row_numbers": numbers.tolist(), "sha256": digest(train)}
+        record = {**_plain(self), "data": _source(self.data), "row_numbers": numbers.tolist(), "sha256": digest(train)}
         path = Path(folder) / "data.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record) + "\n")
@@ -66,6 +66,65 @@ def recorded(folder: str | Path, data_dir: str | Path | None = None) -> Rows:
     if digest(train) != expected:
         raise InvalidInput(f"{choice.data} is no longer what the model in {folder} was trained on.")
     return train
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a model's data: the rows it was trained on as it takes them, and rows that it never saw."""
+
+    train: Rows
+    unseen: Tensor | None
+    unseen_labels: Tensor | None
+    """Of a test part; classes of another file may be numbered otherwise."""
+    shape: tuple[int, ...]
+    columns: tuple[str, ...] = ()
+    mean: Tensor | None = None
+    """What was subtracted from the rows before training."""
+
+
+def known(
+    model: str | Path, data: str | None = None, data_dir: str | Path | None = None, *, target: str | None = None,
+    unseen: str | None = None,
+) -> Known | None:  # fmt: skip
+    """The data of ``model`` as the user names it, or as ``divulge train`` recorded it beside the model.
+
+    A table of the user's own was not scaled or cut by divulge: the model takes its values as they are in the file, and
+    has seen all its rows. ``unseen`` names others. Named sets have a test part, and are in [0, 1].
+    """
+    folder = _recorded_in(Path(model), data)
+    if folder is not None:
+        choice, _ = read(folder)
+        dataset = choice.dataset(data_dir)
+        train, test = recorded(folder, data_dir), choice.parts(dataset)[1]
+        mean = dataset.train.X.mean(dim=0) if choice.centred else None
+    elif data is not None:
+        dataset = _own_units(data, data_dir, target)
+        (train, test), mean = (dataset.train, dataset.test), None
+    else:
+        return None
+    kept = Known(train, None, None, dataset.shape, dataset.columns, mean)
+    if unseen is not None:
+        control = _own_units(unseen, data_dir, target)
+        return replace(kept, unseen=(control.test if unseen in names() else control.train).X)
+    return replace(kept, unseen=test.X, unseen_labels=test.y) if len(test.y) else kept
+
+
+def _recorded_in(model: Path, data: str | None) -> Path | None:
+    """The folder whose ``data.json`` says what the data is; the model's own also if ``data`` is what it speaks of."""
+    if data is not None and (Path(data) / "data.json").is_file():
+        return Path(data)
+    if not (model / "data.json").is_file():
+        return None
+    return model if data is None or read(model)[0].data == _source(data) else None
+
+
+def _own_units(data: str, data_dir: str | Path | None, target: str | None) -> Dataset:
+    dataset = load(data, data_dir, target=target, test=0.0)
+    return dataset if data in names() else dataset.unscaled()
+
+
+def _source(data: str) -> str:
+    return data if data in names() else str(Path(data).expanduser().absolute())
 
 
 def read(folder: str | Path) -> tuple[Choice, str]:

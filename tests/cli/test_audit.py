@@ -82,6 +82,14 @@ def test_bad_options_get_one_sentence(trained: Path, tmp_path: Path, arguments: 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [["audit", "MODEL"], ["bound", "--kappa", "0.01"], ["extract", "MODEL"]])
+def test_what_cannot_be_written_gets_one_sentence(trained: Path, tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done = run(*(str(trained) if word == "MODEL" else word for word in words), "--out", str(tmp_path / "file" / "x"))
+    assert done.exit_code == 2
+    assert done.stderr == f"divulge: Not a directory: {tmp_path / 'file' / 'x'}.\n"
+
+
 def test_reproduce_names_what_there_is() -> None:
     done = run("reproduce", "nothing")
     assert done.exit_code == 2

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,16 +31,31 @@ WHOLE = "audit"
 
 @contextmanager
 def session(*, json: bool = False, quiet: bool = False) -> Iterator[None]:
-    """Run a command's body: progress on the terminal, errors as one sentence, exit codes as documented."""
+    """Run a command's body: progress on the terminal, errors as one sentence, exit codes as documented.
+
+    Warnings of the libraries beneath are for programmers, and not shown.
+    """
     try:
-        with _progress(enabled=not (json or quiet)):
+        with warnings.catch_warnings(), _progress(enabled=not (json or quiet)):
+            warnings.simplefilter("ignore")
             yield
     except DivulgeError as error:
         typer.echo(f"divulge: {error}", err=True)
         raise typer.Exit(error.exit_code) from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        typer.echo(f"divulge: {_told(error)}", err=True)
+        raise typer.Exit(DivulgeError.exit_code) from error
     except KeyboardInterrupt as interrupt:
         typer.echo("divulge: stopped.", err=True)
         raise typer.Exit(130) from interrupt
+
+
+def _told(error: OSError) -> str:
+    """What the system refused: a folder that cannot be written to, a full disk."""
+    reason = error.strerror or str(error)
+    return f"{reason}: {error.filename}." if error.filename is not None else f"{reason}."
 
 
 def seconds_of(text: str) -> float:

@@ -72,6 +72,29 @@ def test_a_copy_counts_by_the_written_rule(decisions: list[int], likeness: float
     assert Judge(torch.zeros(len(decisions), 1), torch.tensor(decisions), None).outcome(likeness) == outcome
 
 
+def test_a_copy_to_the_precision_of_the_answers_counts_whatever_the_data() -> None:
+    model = relu_network(k=2).float()
+    with torch.no_grad():
+        model[2].bias += torch.tensor([100.0, 0.0])  # decides the same everywhere, so decisions tell nothing
+    report = divulge.audit(model, (torch.randn(60, 8), torch.zeros(60).long()), access="value", time=20)
+    copied = next(f for f in report.findings if f.name == "copy-from-values")
+    assert not copied.measures["exact"]
+    assert copied.severity == "high"
+    assert "of its answers' spread" in copied.title
+
+
+def test_data_that_the_model_cannot_read_is_said_first() -> None:
+    from sklearn.datasets import load_diabetes, load_iris
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    for load, model in ((load_iris, LogisticRegression(max_iter=1000)), (load_diabetes, Ridge(alpha=1e-3))):
+        X, y = load(return_X_y=True)
+        model.fit(X, y + 1)
+        right, wrong = ((rows, y + 1) for rows in (X, -10 * X - 50))
+        said = [divulge.audit(model, data, access="value", time=2).verdict[-1] for data in (right, wrong)]
+        assert ["as the model takes it" in sentence for sentence in said] == [False, True]
+
+
 def test_what_predicts_a_quantity_is_judged_by_its_variance() -> None:
     from sklearn.linear_model import Ridge
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from divulge.auditing.fidelity import judge_of
+from divulge.auditing.fidelity import FAITHFUL, judge_of
 from divulge.auditing.finding import Adversary, Finding, Outcome, severity_of
 from divulge.auditing.probe import Probe, TimeUp, deadline
 from divulge.auditing.target import Target
@@ -17,6 +17,8 @@ from divulge.oracles.base import Access, Oracle
 from divulge.report.document import asked
 
 FRESH_POINTS = 1000
+PRECISE = 1e-3
+"""A copy is as good as exact if no answer on fresh points is off by more than this part of their spread."""
 REMEDIES: dict[Access, str] = {
     "value": "Answer decisions only, or behind a guard, and limit how much one client may ask.",
     "gradient": "Do not serve raw gradients; each one gives away as much as hundreds of predictions.",
@@ -85,11 +87,14 @@ def _probe(access: Access) -> Any:
         worst = found.check(target.oracle("value"), points, seed=target.seed + 1)
         judge = judge_of(target, _rows(target))
         likeness = judge.likeness(found.model)
-        outcome: Outcome = "succeeded" if found.exact else judge.outcome(likeness)
+        close = worst <= PRECISE * found.scale
+        outcome: Outcome = "succeeded" if found.exact or (close and likeness >= FAITHFUL) else judge.outcome(likeness)
         if stopped is not None and outcome == "failed":
             raise stopped
         what = "predictions" if access == "value" else "gradients (a saliency explanation)"
         name = "exactly" if found.exact else f"in {judge.told(likeness)}"
+        if not found.exact and judge.outcome(likeness) == "failed":
+            name = f"to {worst / found.scale:.0e} of its answers' spread"
         return Finding(
             name=f"copy-from-{access}s",
             question="copy",

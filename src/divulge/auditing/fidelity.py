@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -64,3 +65,27 @@ def judge_of(target: Target, rows: Tensor) -> Judge:
     if quantity and target.grants("value"):
         return Judge(rows, decisions, target.oracle("value").value(rows).to(torch.float64))
     return Judge(rows, decisions, None)
+
+
+def misread(target: Target) -> str:
+    """A warning if the model knows no more of the data than its most common answer: it may be in other units."""
+    if target.inputs is None or target.labels is None:
+        return ""
+    rows = target.inputs[: target.affordable(1000)]
+    labels = target.labels[: len(rows)].flatten()
+    if len(rows) == 0 or bool((labels == labels[0]).all()):
+        return ""
+    if labels.is_floating_point():
+        if target.output_dim != 1 or not target.grants("value"):
+            return ""
+        error = (target.oracle("value").value(rows).double().flatten() - labels).square().mean()
+        wrong = float(error) >= float(labels.double().var(correction=0))
+        told = "The model predicts the training data no better than its mean does"
+    else:
+        decisions = target.oracle("label").label(rows).cpu().numpy()
+        _, numbers, counts = np.unique(labels.cpu().numpy(), return_inverse=True, return_counts=True)
+        right = max(float((decisions == named).mean()) for named in (labels.cpu().numpy(), numbers))  # 1, 2 for 0, 1
+        common = float(counts.max()) / len(labels)
+        wrong = right <= common
+        told = f"The model is right about {right:.1%} of the training data, always saying the same about {common:.1%}"
+    return f"{told}: is this the data as the model takes it, in units and order of columns?" if wrong else ""

@@ -24,9 +24,18 @@ _SAMPLED_POINTS, _POINTS_TOLD = 6, 10
 
 
 def _records(target: Target) -> Tensor | None:
-    """Records like the ones to protect, for what an attacker knows of them beforehand."""
+    """Records like the ones to protect, for what an attacker knows of them beforehand.
+
+    A table's columns come in units of their spread: no column counts for more because its unit is small.
+    """
     known = [part for part in (target.inputs, target.unseen) if part is not None]
-    return torch.cat(known) if known else None
+    if not known:
+        return None
+    records = torch.cat(known)
+    if target.shape is not None or len(records) < 2:
+        return records
+    spread = records.std(dim=0)
+    return records / torch.where(spread > 0, spread, torch.ones_like(spread))
 
 
 def _obstacle(target: Target) -> str:

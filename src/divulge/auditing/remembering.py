@@ -220,9 +220,11 @@ def _finding(
             chance = ", beyond what chance explains" if matched else ""
             title = f"No training records came back {_SOURCE[adversary]}{chance}"
         control = judged["control"]
+        counts = f"above a correlation of {judged['threshold']:.2f}"
+        if target.shape is None:
+            counts = f"when its columns are off by less than {1 - judged['threshold']:.2g} times their spread"
         certainty = (
-            f"A record counts above a correlation of {judged['threshold']:.2f}; {control:.1%} of inputs the model "
-            "never saw reach that."
+            f"A record counts {counts}; {control:.1%} of inputs the model never saw reach that."
             if control is not None
             else "No unseen inputs were given as a control, so likeness by chance is not ruled out."
         )

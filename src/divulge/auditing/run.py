@@ -9,6 +9,7 @@ import shlex
 import sys
 import time as clock
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from numbers import Real
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 
 from divulge import progress
+from divulge.auditing.fidelity import misread
 from divulge.auditing.finding import Finding, Skipped
 from divulge.auditing.opening import training, unseen_of, view_of
 from divulge.auditing.probe import Probe
@@ -118,9 +120,10 @@ def audit(
         identity = {"model": view.digest, "data": target.data_digest(), "recipe": repr(recipe)}
         store = Store(Path(out), {**target.as_dict(), **identity, "seed": seed, "budget": budget}, resume=resume)
     started = clock.perf_counter()
+    warning = _warning(target)
     findings, skipped, finished = _run_all(target, time, store)
     return Report(
-        target={**target.as_dict(), "rows_asked_in_this_run": _rows(view.asked)},
+        target={**target.as_dict(), **warning, "rows_asked_in_this_run": _rows(view.asked)},
         findings=with_protection(findings),
         skipped=skipped,
         seconds=clock.perf_counter() - started,
@@ -137,6 +140,14 @@ def audit(
         command=shlex.join(["divulge", *sys.argv[1:]]) if Path(sys.argv[0]).name == "divulge" else "",
         date=datetime.date.today().isoformat(),
     )
+
+
+def _warning(target: Target) -> dict[str, str]:
+    """What makes all that follows doubtful; a target that does not answer is for the attacks to tell."""
+    with suppress(DivulgeError):
+        told = misread(target)
+        return {"warning": told} if told else {}
+    return {}
 
 
 def _rows(asked: list[Oracle]) -> int:

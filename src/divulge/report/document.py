@@ -80,7 +80,8 @@ class Report:
         told = [f"{who} can {' and '.join(dict.fromkeys(what))}." for who, what in taken.items()]
         unfinished = sum(skip.tried for skip in self.skipped)
         rest = [f"{unfinished} attack{'s' if unfinished > 1 else ''} ended without a result."] if unfinished else []
-        return (told or ["Nothing was taken by the attacks that ran."]) + rest
+        doubt = [self.target["warning"]] if "warning" in self.target else []
+        return (told or ["Nothing was taken by the attacks that ran."]) + rest + doubt
 
     def reaches(self, threshold: Severity) -> bool:
         """True if any finding is at least this severe: what a build server fails on."""

@@ -189,6 +189,12 @@ def test_a_fitted_scaler_alone_gives_the_record_away():
     record = divulge.informed.glm(released, ROWS[known], NUMBERS[known])
     assert any("StandardScaler alone" in note for note in record.notes)
     assert record.facts["scaler_alone_error"] <= 1e-12
+    for row in range(30, 34):  # however loosely the model above it was fitted
+        loose, known = fitted(make_pipeline(StandardScaler(), LogisticRegression(tol=1e-2)), LABELS, row)
+        record = divulge.informed.glm(loose, ROWS[known], LABELS[known])
+        assert record.error(ROWS[row]) <= record.predicted_error <= 1e-20
+        assert record.y == LABELS[row]
+        assert record.trusted
 
 
 class TestBadInput:

@@ -86,6 +86,14 @@ def _finish(
     best = solutions[0]
     x = space.back(best.x)
     predicted, basis = _predict(equations, space, solutions, leftovers, label, seed)
+    facts: dict[str, Any] = {}
+    leak = space.from_scaler
+    if leak is not None:
+        facts["scaler_alone_error"] = float(np.square(leak - x).mean())
+        if space.scaler_error < predicted:  # no solver stands between the record and the mean
+            x, predicted, basis = leak, space.scaler_error, "the rounding of the scaler's mean"
+            if equations.model.discrete:
+                best = _labelled(equations, space.forward(leak[None])[0], label)
     guess = float(np.square(space.known - space.known.mean(axis=0)).mean())
     notes = [*space.notes, f"error predicted from {basis}"]
     candidates = tuple(Candidate(torch.from_numpy(space.back(s.x)), s.y, s.misfit) for s in solutions)
@@ -93,13 +101,17 @@ def _finish(
     if len(twin) and predicted <= 1e-2 * guess:
         notes.append(f"the record is also known row {twin[0]}: the known set holds the target, or a copy of it")
     reason = _doubt(equations, best, leftovers, predicted, guess)
-    facts = {"slope": best.r.tolist(), "guessing_the_mean": guess, "predicted_from": basis}
-    if space.from_scaler is not None:
-        facts["scaler_alone_error"] = float(np.square(space.from_scaler - x).mean())
+    facts |= {"slope": best.r.tolist(), "guessing_the_mean": guess, "predicted_from": basis}
     return Record(
         torch.from_numpy(x), best.y, predicted, "glm", time.perf_counter() - started, seed, not reason, reason,
         candidates if equations.model.intercept is None else (), notes=tuple(notes), facts=facts,
     )  # fmt: skip
+
+
+def _labelled(eq: Equations, x: Array, label: Any) -> Solution:
+    """The label that fits a record whose row is known."""
+    named = (linear_solve.refine(eq, *eq.gradient(guess), x, guess, steps=0) for guess in eq.guesses(label))
+    return min(named, key=lambda solution: solution.misfit)
 
 
 def _doubt(eq: Equations, best: Solution, leftovers: list[Array], predicted: float, guess: float) -> str:
@@ -198,6 +210,12 @@ class _Space:
     back: Callable[[Array], Array]
     notes: tuple[str, ...] = ()
     from_scaler: Array | None = None
+    """The record as the scaler's mean gives it away."""
+
+    @property
+    def scaler_error(self) -> float:
+        """What rounding leaves of it: the mean and the sum of n rows are good to n units in the last place."""
+        return float(np.square(np.finfo(float).eps * len(self.known) * np.abs(self.known).max(axis=0)).mean())
 
     @classmethod
     def of(cls, steps: list[tuple[str, Any]], X: Array) -> _Space:

@@ -11,6 +11,7 @@ import torch
 from divulge.auditing.finding import Finding, Table
 from divulge.auditing.probe import Probe, TimeUp, deadline
 from divulge.auditing.target import Target
+from divulge.errors import AttackFailed
 
 FIDELITY = 0.9
 """A copy that decides alike this often is a copy; guards and budgets are judged by it."""
@@ -42,6 +43,9 @@ def _run(target: Target, seconds: float) -> Finding:
 
     started = time.perf_counter()
     scene = _scene(target)
+    common = float(torch.bincount(target.oracle("label").label(scene.judges).cpu()).max()) / len(scene.judges)
+    if common >= FIDELITY:
+        raise AttackFailed(f"{common:.1%} of the decisions are the same, so agreement does not tell a copy from none.")
     attacks = _attacks(target)
     measured: Measured = {}
     curve: LearningCurve | None = None
@@ -92,16 +96,25 @@ def _guards(target: Target, scene: Any) -> list[str]:
 def _told(target: Target, measured: Measured, budget: Any, curve: Any) -> Finding:
     best = _recommended(measured)
     stops, fails = _verdicts(measured)
+    fewest = min(point.queries for point in curve.points)
+    untried = budget.rows is not None and budget.rows == fewest - 1  # less may do as well
     if best is not None:
         rows = max(left.queries for left in measured[best][1])
         title = f"The guard {best} keeps copies from {rows:,} rows below {FIDELITY:.0%} agreement"
     elif budget.rows is not None:
         tried = "No guard tried keeps" if len(measured) > 1 else "Nothing but a limit was tried that keeps"
-        title = f"{tried} copies below {FIDELITY:.0%} agreement; a limit of {budget.rows:,} rows does"
+        title = f"{tried} copies below {FIDELITY:.0%} agreement; " + (
+            f"{fewest:,} rows, the fewest tried, are enough" if untried else f"a limit of {budget.rows:,} rows does"
+        )
     else:
         title = f"Without any guard no copy reached {FIDELITY:.0%} agreement"
     limit = f"No copy reached {FIDELITY:.0%} agreement within the rows tried here."
-    if budget.rows is not None:
+    if untried:
+        limit = (
+            f"Limit a client to fewer than {fewest:,} rows: so few, the fewest tried, give a copy of {FIDELITY:.0%} "
+            f"agreement (the {budget.attack})."
+        )
+    elif budget.rows is not None:
         limit = (
             f"Limit a client to {budget.rows:,} rows: before that no attack tried has a copy of {FIDELITY:.0%} "
             f"agreement (the {budget.attack} is there first)."

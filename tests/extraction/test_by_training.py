@@ -10,7 +10,7 @@ import divulge
 from divulge.errors import AccessDenied, AttackFailed, BudgetExhausted, InvalidInput, NonFiniteInput, WrongShape
 from divulge.extraction import by_training
 from divulge.extraction.by_training import Options, gather
-from divulge.oracles.guards import LabelOnly, Rounded, Smoothed
+from divulge.oracles.guards import Guard, LabelOnly, Rounded, Smoothed
 
 STUDENT = {"architecture": "mlp", "widths": [64, 32, 32, 10]}
 """Two hidden layers, so that it is fitted; one hidden layer is solved, which test_hidden_student.py is about."""
@@ -103,6 +103,24 @@ def test_smoothed_and_rounded_explanations_leak_as_well(target: nn.Module, digit
     for guarded in (Smoothed(raw, sigma / 4, samples=10), Rounded(raw, 2)):
         stolen = by_training(guarded, STUDENT, digits.train.X, queries=20, steps=QUICK)
         assert agreement(stolen.model, target, digits.test.X) > 0.85
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+def test_gradients_that_tell_nothing_of_the_values_do_not_mislead(
+    target: nn.Module, digits: divulge.datasets.Dataset, seed: int
+) -> None:
+    """Such as those that SmoothGrad averages over points far away from the query."""
+
+    class Elsewhere(Guard):
+        def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+            values, gradients = super()._gradient(X)
+            return values, gradients.flip(2)
+
+    oracle = Elsewhere(divulge.oracle(target, access="gradient"))
+    led = by_training(oracle, STUDENT, digits.train.X, queries=50, steps=QUICK, seed=seed)
+    values = learned(target, digits, queries=50, match="values", seed=seed)
+    assert agreement(led.model, target, digits.test.X) > values - 0.1
+    assert any("how the values differ" in note for note in led.notes)
 
 
 def test_absolute_gradients_are_recognised_and_still_leak(target: nn.Module, digits: divulge.datasets.Dataset) -> None:

@@ -24,6 +24,10 @@ ROWS_AT_ONCE = 256
 """Rows asked in one request, so that a target that fails in the middle has answered those before."""
 COMPLETE = 1e-2
 """Share of the values' variance that integrated gradients, made of a finite sum, may leave unexplained."""
+EXPLAINED = 0.3
+"""Share of the differences between values from which on gradients are taken to belong to them."""
+PAIRED = 100
+"""Queries whose differences are compared with their gradients."""
 NEARLY = 1e-2
 """How far rounded probabilities may be from summing to one."""
 
@@ -125,6 +129,25 @@ def are_integrated(values: Tensor, gradients: Tensor | None, outputs: Outputs) -
         return False
     left = values - gradients.sum(dim=2)
     return float(left.var(dim=0).mean()) < COMPLETE * float(values.var(dim=0).mean())
+
+
+def explained(answers: Answers) -> float:
+    """The share of the differences between the queries' logits that the mean of the gradients at both ends tells.
+
+    Most of it if the gradients are the target's own and it is nearly linear from query to query; little if it is not,
+    or if they were averaged over points far away. One where gradients are hidden in part or all zero, and
+    it cannot be told.
+    """
+    some = answers[:PAIRED]
+    if some.gradients is None or some.absolute or some.known is not None or not bool(some.gradients.any()):
+        return 1.0
+    if some.gradients.shape[1] < some.logits.shape[1]:
+        return 1.0
+    there = torch.einsum("imd,jd->ijm", some.gradients, some.X)
+    here = torch.diagonal(there, dim1=0, dim2=1).T
+    told = (there - here[:, None] + here[None] - there.transpose(0, 1)) / 2
+    differ = some.logits[None] - some.logits[:, None]
+    return 1 - float((differ - told).square().sum() / differ.square().sum().clamp_min(torch.finfo(differ.dtype).tiny))
 
 
 def understand(

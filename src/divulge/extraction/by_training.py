@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from divulge.errors import AccessDenied, DivulgeError, InvalidInput
 from divulge.extraction import choosing
-from divulge.extraction.answers import Classes, Outputs, are_integrated, ask, told_outputs
+from divulge.extraction.answers import EXPLAINED, Classes, Outputs, are_integrated, ask, explained, told_outputs
 from divulge.extraction.fitting import Fitter, Match, Method, Settings
 from divulge.extraction.lesson import Lesson
 from divulge.extraction.linear_student import is_linear
@@ -266,12 +266,15 @@ def _convolutions(student: nn.Module) -> int:
 
 
 def _default_weight(lesson: Lesson, options: Options, inputs: Any) -> float:
-    """What the values weigh beside the gradients: little, unless gradients tell less than usual. A deep student far
-    from its target does best on gradients by having none at all, and must be led by the values."""
-    if _convolutions(lesson.fitter.new(0)) >= DEEP and options.method == "default":
+    """What the values weigh beside the gradients: little, unless gradients tell less than usual. A student is led by
+    the values if gradients do not tell how these differ, because they were averaged over points far away; and a deep
+    one always, since far from its target it does best on gradients by having none at all."""
+    answers = lesson.answers()
+    deep = _convolutions(lesson.fitter.new(0)) >= DEEP
+    if options.method == "default" and (deep or explained(answers) < EXPLAINED):
         return 30.0
     known = isinstance(inputs, str) or options.method == "paper" or options.classes == "predicted"
-    return 1.0 if known or lesson.answers().absolute else 0.1
+    return 1.0 if known or answers.absolute else 0.1
 
 
 def _default_batch(count: int, match: Match, shallow: bool) -> int:

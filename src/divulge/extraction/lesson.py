@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from divulge.errors import AttackFailed, DivulgeError
 from divulge.extraction import hidden_student
-from divulge.extraction.answers import Answers, Outputs, understand
+from divulge.extraction.answers import EXPLAINED, Answers, Outputs, explained, understand
 from divulge.extraction.fitting import Fitter, Settings, together
 from divulge.extraction.linear_student import Solved, is_linear, solve
 from divulge.extraction.matching_loss import normalised
@@ -233,6 +233,11 @@ def _notes(answers: Answers) -> list[str]:
         notes.append(
             "Every explanation adds up to its value: taken for integrated gradients from zero, which divided by the "
             f"input tell {share:.0f} % of the gradients."
+        )
+    if (share := explained(answers)) < EXPLAINED:
+        notes.append(
+            f"The gradients tell {max(0, round(100 * share))} % of how the values differ from query to query: they "
+            "were averaged over points far away, or the target bends much in between."
         )
     if answers.raw_gradients is not None:
         dead = int((answers.raw_gradients == 0).flatten(1).all(dim=1).sum())

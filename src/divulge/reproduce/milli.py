@@ -58,6 +58,7 @@ SHORT: dict[str, Any] = {"steps": 600}
 
 def _rows() -> Iterator[Row]:
     one, two, cifar = "mnist/one-hidden", "mnist/two-conv", "cifar10/two-conv"
+    fewer = "mnist/two-conv-small"
     for output in ("logits", "probabilities"):
         yield Row("2", f"softmax regression, {output}", "mnist/softmax", [1], output=output, small=True)
     yield Row("2", "two-conv, gradients", two, [10, 30, 100])
@@ -87,6 +88,8 @@ def _rows() -> Iterator[Row]:
     yield Row("4", "2-layer, Gaussian queries", one, [10, 20, 30, 100], options={"inputs": "gaussian"}, small=True)
     yield Row("4", "2-layer, Gaussian queries, values", one, [100, 1000], options={"inputs": "gaussian", **VALUES})
     yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"inputs": "gaussian"})
+    yield Row("4", "small two-conv, gradients", fewer, [10, 30, 100])
+    yield Row("4", "small two-conv, Gaussian queries", fewer, [10, 100], options={"inputs": "gaussian"})
     yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 2000})
     yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
     for name in ("vgg11", "resnet18"):

@@ -10,7 +10,7 @@ from torch import Tensor
 from divulge import reconstruction
 from divulge.reconstruction import margin, matching
 from divulge.reconstruction.network import Network
-from divulge.reconstruction.separation import differences, separable, separated
+from divulge.reconstruction.separation import differences, directions, separable, separated
 from divulge.reconstruction.subspace import RowSpace, row_space
 
 SHAPE = (3, 32, 32)
@@ -57,6 +57,16 @@ def test_tables_small_pictures_and_too_many_pictures_are_not_separated(pieces: T
     assert not separable(mixed(pieces[:5, :64], 40, 0), (1, 8, 8))
     many = torch.randn(900, 3072, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert not separable(mixed(many, 1000, 0), SHAPE)
+
+
+def test_of_more_pictures_than_pixels_can_tell_apart_restarts_take_the_strongest(pieces: Tensor) -> None:
+    assert directions(mixed(pieces, 40, 0), SHAPE, 3) == [12, 12, 12]
+    many = torch.randn(200, 3072, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert directions(mixed(many, 400, 0), SHAPE, 3) == [40, 65, 106]
+    space = mixed(pieces, 40, 0)
+    found = space.points(separated(space, SHAPE, 1.0, seed=0, strongest=5)) - space.origin
+    assert len(found) == 10
+    assert int(torch.linalg.matrix_rank(found)) == 5
 
 
 def test_a_deep_network_gives_pieces_of_photographs_back(pieces: Tensor) -> None:

@@ -27,7 +27,7 @@ from divulge.reconstruction.kinks import meeting_points
 from divulge.reconstruction.network import Network, read
 from divulge.reconstruction.paper import PaperSettings, reconstruct
 from divulge.reconstruction.result import Reconstruction
-from divulge.reconstruction.separation import separable, separated
+from divulge.reconstruction.separation import directions, separable, separated
 from divulge.reconstruction.stationarity import SEPARATED, Candidates, Prior, Problem, Settings
 from divulge.reconstruction.subspace import RowSpace, row_space
 from divulge.whole import checked_seed
@@ -102,10 +102,11 @@ def from_weights(
     shape = _checked_shape(shape, network.input_dim)
     space = row_space(network, n=_checked_count(n), whole=samples is not None, shape=shape)
     picture = shape if network.depth > DIRECT and separable(space, shape) else None
+    restarts = restarts or (4 if picture is None else 8)
+    several = 3 * (n or space.rank) if picture is None else 2 * max(directions(space, picture, restarts))
     attack = _Attack(
         network, space, _prior(network, mean, value_range), settings or (Settings() if picture is None else SEPARATED),
-        samples or max((3 if picture is None else 2) * (n or space.rank), 4),
-        restarts or (4 if picture is None else 8), str(device), picture,
+        samples or max(several, 4), restarts, str(device), picture,
     )  # fmt: skip
     found = _run(attack, started=started, seed=seed, batches=batches, seconds=seconds, checkpoint=checkpoint,
                  workers=workers)  # fmt: skip
@@ -166,11 +167,13 @@ def _batch(attack: _Attack, job: Job) -> Batch:
 def _with_pictures(attack: _Attack, starts: Tensor, kept: int, seed: int, end: float) -> Tensor:
     """The starts with separated pictures after the ``kept`` first samples; restarts share the time until ``end``."""
     assert attack.picture is not None
+    strongest = directions(attack.space, attack.picture, len(starts))
     for number in range(len(starts)):
         report("separating pictures", number, len(starts))
         now = time.perf_counter()
         until = now + (end - now) / (len(starts) - number)
-        own = separated(attack.space, attack.picture, _span(attack.prior), seed=seed * len(starts) + number, end=until)
+        own = separated(attack.space, attack.picture, _span(attack.prior), seed=seed * len(starts) + number,
+                        strongest=strongest[number], end=until)  # fmt: skip
         starts[number, kept : kept + len(own)] = own[: starts.shape[1] - kept]
     return starts
 

@@ -28,6 +28,10 @@ SILENT = 1e-8
 does not where pictures are centred and there is no noise. It takes part as a constant."""
 LEAST, ENOUGH = 500, 7
 """Differences in all, and for each direction of the row space, below which their statistics say too little."""
+RELIABLE = (24, 9)
+"""Places for each direction: where the row space has more directions than the second allows, a search among all finds
+combinations that look more like pictures than the pictures do, so restarts take the strongest only, from as many as the
+first allows to as many as the second does."""
 REACH = 0.8
 """Share of the range of values that a picture's values cover, but for the outermost hundredth."""
 
@@ -48,20 +52,32 @@ def separable(space: RowSpace, shape: tuple[int, ...] | None) -> bool:
     return pixels * (2 - 1 / height - 1 / width) >= max(LEAST, ENOUGH * space.rank)
 
 
+def directions(space: RowSpace, shape: tuple[int, ...], restarts: int) -> list[int]:
+    """How many of the strongest directions of the row space each restart separates."""
+    height, width = shape[-2:]
+    fewest, most = ((height - 1) * (width - 1) // share for share in RELIABLE)
+    if space.rank <= most:
+        return [space.rank] * restarts
+    steps = max(restarts - 1, 1)
+    return [round(fewest * (most / fewest) ** (number / steps)) for number in range(restarts)]
+
+
 def separated(
-    space: RowSpace, shape: tuple[int, ...], span: float, *, seed: int, end: float = math.inf
+    space: RowSpace, shape: tuple[int, ...], span: float, *, seed: int, strongest: int | None = None,
+    end: float = math.inf,
 ) -> Tensor:  # fmt: skip
-    """Coordinates [2 r, ...] of the pictures that the row space mixes: each in both signs, the likelier signs first,
-    at the size of pictures whose values range over ``span``. Goes on no longer than ``time.perf_counter() < end``."""
-    basis = space.inputs(torch.eye(space.rank).to(space.V))
+    """Coordinates [2 k, ...] of the pictures that the ``strongest`` k directions of the row space mix (all, by
+    default): each in both signs, the likelier signs first, at the size of pictures whose values range over ``span``.
+    Goes on no longer than ``time.perf_counter() < end``."""
+    basis = space.inputs(torch.eye(space.rank).to(space.V))[:strongest]
     sparsity = SPARSITY[seed % len(SPARSITY)]
     mixing = _components(differences(basis, shape), sparsity, torch.Generator().manual_seed(seed), end)
     if space.has_bias:  # the bias coordinate of an input is 1, so above 0
-        mixing = mixing * torch.where(mixing @ space.V[:, -1] < 0, -1.0, 1.0).to(mixing)[:, None]
+        mixing = mixing * torch.where(mixing @ space.V[: len(basis), -1] < 0, -1.0, 1.0).to(mixing)[:, None]
     pictures = mixing @ basis
     low, high = torch.quantile(pictures, torch.tensor([0.01, 0.99]).to(pictures), dim=1)
     mixing = mixing * (REACH * span / (high - low).clamp_min(1e-30))[:, None]
-    coordinates: Tensor = mixing @ space.basis
+    coordinates: Tensor = mixing @ space.basis[: len(basis)]
     return torch.cat([coordinates, -coordinates])
 
 

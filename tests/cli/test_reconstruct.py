@@ -112,3 +112,21 @@ def test_a_model_that_is_not_piecewise_linear_is_refused(tmp_path: Path) -> None
     models.save(models.MLP([64, 8, 1], activation="tanh"), tmp_path / "model")
     assert isinstance(models.load(tmp_path / "model")[1], nn.Tanh)
     assert "Tanh" in run(tmp_path / "model", "--out", tmp_path / "out", code=2)
+
+
+def test_the_network_in_an_estimator_is_read_and_a_table_in_its_own_units(tmp_path: Path) -> None:
+    import joblib
+    from sklearn.datasets import load_iris
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    table = load_iris(as_frame=True).frame
+    table.to_csv(tmp_path / "iris.csv", index=False)
+    network = make_pipeline(StandardScaler(), MLPClassifier((8,), max_iter=50, random_state=0))
+    joblib.dump(network.fit(table.drop(columns="target"), table["target"]), tmp_path / "net.joblib")
+    words = (tmp_path / "net.joblib", "--trust-pickle", "--data", tmp_path / "iris.csv", "--out", tmp_path / "out",
+             "--n", 4, "--restarts", 2, "--no-control", "--json")  # fmt: skip
+    told: dict[str, Any] = json.loads(run(*words, code=3))
+    assert told["match"]["training_inputs"] == 150
+    assert not any("range of values" in note for note in told["notes"])

@@ -132,7 +132,7 @@ def _attack(
         raise InvalidInput(f"There is no attack {name!r}; choose glm, direct, ridge or reconn.")
     from divulge.training import Recipe
 
-    how = Recipe.load(recipe or model)
+    how = Recipe.load(recipe or (model if model.is_dir() else model.parent))
     options: Any = {
         "bounds": (float(rest.X.min()), float(rest.X.max())), "position": position, "seed": seed, "access": access,
         "probes": probes,

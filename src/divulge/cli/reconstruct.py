@@ -36,8 +36,9 @@ def command(
         bool, typer.Option("--know-mean", help="Let the attacker know the mean of the training data.")
     ] = False,
     value_range: Annotated[
-        str, typer.Option("--range", metavar="LOW,HIGH", help="Range of the input values; none if unknown.")
-    ] = "0,1",
+        str | None,
+        typer.Option("--range", metavar="LOW,HIGH", help="Range of the input values, or none; 0,1 but for tables."),
+    ] = None,
     method: Annotated[
         str, typer.Option(help="row-space (ours), paper (Haim et al. 2022 as printed) or kinks (two inputs).")
     ] = "row-space",
@@ -68,10 +69,10 @@ def command(
         from divulge.oracles import load_model
         from divulge.reconstruction import baselines
 
-        module = load_model(model, trust_pickle=trust_pickle)
+        module = _module(load_model(model, trust_pickle=trust_pickle))
         truth = _truth(model, data, data_dir, target_column, unseen)
         options: dict[str, Any] = {
-            "n": n, "mean": _mean(mean, know_mean, truth), "value_range": _range(value_range), "seed": seed,
+            "n": n, "mean": _mean(mean, know_mean, truth), "value_range": _range(value_range, truth), "seed": seed,
             "shape": truth.get("shape"),
         }  # fmt: skip
         limit = None if time is None else seconds_of(time)
@@ -98,6 +99,14 @@ def command(
         show(result, json_wanted=json, quiet=quiet, text=_text(found, by_chance, match, diagnosis, out))
     if len(found.samples) == 0:
         raise typer.Exit(3)
+
+
+def _module(model: Any) -> Any:
+    """The network itself, where the model is an estimator that holds one."""
+    from divulge.oracles import oracle
+    from divulge.oracles.sklearn_model import is_estimator
+
+    return oracle(model, access="weights").weights() if is_estimator(model) else model
 
 
 def _truth(
@@ -159,7 +168,9 @@ def _mean(path: Path | None, known: bool, truth: dict[str, Any]) -> Tensor | Non
     return None
 
 
-def _range(text: str) -> tuple[float, float] | None:
+def _range(text: str | None, truth: dict[str, Any]) -> tuple[float, float] | None:
+    if text is None:
+        return None if truth and truth["shape"] is None else (0.0, 1.0)
     if text.strip().lower() == "none":
         return None
     try:

@@ -50,13 +50,12 @@ def test_differences_are_those_of_neighbours() -> None:
     assert steps.tolist() == [[[1.0] * 6, [4.0] * 6]]  # to the right and below, at each of 2 x 3 places
 
 
-def test_tables_small_pictures_and_too_many_pictures_are_not_separated(pieces: Tensor) -> None:
+def test_tables_small_pictures_and_single_ones_are_not_separated(pieces: Tensor) -> None:
     space = mixed(pieces, 40, 0)
     assert separable(space, SHAPE)
     assert not separable(space, None)
     assert not separable(mixed(pieces[:5, :64], 40, 0), (1, 8, 8))
-    many = torch.randn(900, 3072, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert not separable(mixed(many, 1000, 0), SHAPE)
+    assert not separable(mixed(pieces[:1], 40, 0), SHAPE)
 
 
 def test_of_more_pictures_than_pixels_can_tell_apart_restarts_take_the_strongest(pieces: Tensor) -> None:

@@ -26,8 +26,8 @@ QUIET = 1e-3
 SILENT = 1e-8
 """Variance of differences, as a share of the largest, below which a direction of the row space shows no picture: one
 does not where pictures are centred and there is no noise. It takes part as a constant."""
-LEAST, ENOUGH = 500, 7
-"""Differences in all, and for each direction of the row space, below which their statistics say too little."""
+LEAST = 500
+"""Differences below which their statistics say too little."""
 RELIABLE = (24, 9)
 """Places for each direction: where the row space has more directions than the second allows, a search among all finds
 combinations that look more like pictures than the pictures do, so restarts take the strongest only, from as many as the
@@ -44,12 +44,12 @@ def differences(pictures: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def separable(space: RowSpace, shape: tuple[int, ...] | None) -> bool:
-    """Whether these are pictures with enough pixels for what the row space mixes."""
+    """Whether these are pictures, mixed, and of enough pixels."""
     if shape is None or space.rank < 2:
         return False
     height, width = shape[-2:]
     pixels = space.V.shape[1] - space.has_bias
-    return pixels * (2 - 1 / height - 1 / width) >= max(LEAST, ENOUGH * space.rank)
+    return pixels * (2 - 1 / height - 1 / width) >= LEAST
 
 
 def directions(space: RowSpace, shape: tuple[int, ...], restarts: int) -> list[int]:

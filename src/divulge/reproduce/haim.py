@@ -151,7 +151,7 @@ def target(case: Case, seed: int) -> Target:
 
 
 def attacked(case: Case, seed: int, out: Path) -> dict[str, Any]:
-    """One target: the blind attack, and one restart on broken weights, of which everything is kept."""
+    """One target: the blind attack, the same on broken weights, and the training pictures as if they had been found."""
     there = target(case, seed)
     blind = reconstruction.from_weights(there.model, seed=seed, seconds=case.seconds)
     nothing = reconstruction.from_weights(
@@ -169,6 +169,7 @@ def attacked(case: Case, seed: int, out: Path) -> dict[str, Any]:
         "epochs": there.epochs, "train_seconds": there.seconds, "rank": blind.rank,
         "blind": scored(blind.samples, blind, there), "everything": scored(blind.everything, blind, there),
         "broken": scored(nothing.samples, nothing, there),
+        "themselves": scored(there.X, blind, there),
         "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }  # fmt: skip
 
@@ -293,8 +294,9 @@ def tables(result: dict[str, Any]) -> str:
         "|" + "---|" * 12,
     ]
     for row in result["cases"]:
-        for who, name in (("blind", "kept"), ("everything", "all candidates"), ("broken", "broken weights")):
-            lines.append(_line(row["case"], row["seed"], name, row[who]))
+        for who, name in (("blind", "kept"), ("everything", "all candidates"), ("broken", "broken weights"),
+                          ("themselves", "the training pictures themselves")):  # fmt: skip
+            lines += [_line(row["case"], row["seed"], name, row[who])] if who in row else []
     for row in result.get("race", []):
         lines.append(_line(row["case"], row["seed"], "one short restart", row["ours"]))
         lines.append(_line(row["case"], row["seed"], f"printed, {row['times']:.0f} times as long", row["printed"]))

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from divulge import Recipe, datasets, informed
+from divulge.informed.descent import prepare
 from divulge.informed.program import by_hand
 from divulge.informed.seen import flat_weights
 from divulge.informed.shadows import with_row
@@ -61,7 +62,7 @@ def main() -> None:
 
 def products(recipe: Recipe, X: torch.Tensor, y: torch.Tensor, steps: int = 20) -> float:
     """Models a processor second if training were nothing but the products with the known rows, forwards and back."""
-    program = by_hand(recipe, X, y, dtype=torch.float32)
+    program = by_hand(prepare(recipe, X, y, dtype=torch.float32))
     U, units = program.setting.U, program.group * program.setting.widths[1]
     shift, delta = torch.randn(units, U.shape[1]), torch.randn(units, len(U))
     began = time.process_time()

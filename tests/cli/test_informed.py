@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
+from divulge import datasets
 from divulge.cli import app
 
 runner = CliRunner()
@@ -33,7 +35,11 @@ def test_a_record_left_out_comes_back_through_training_itself(trained: Path, tmp
     done = run("informed", str(trained), "--leave-out", "3", "--json", "--out", str(tmp_path))
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["error"] < 1e-6 < told["nearest"] < told["class_mean"] + 1
+    X, y = datasets.recorded(trained, None)
+    others, own = torch.cat([X[:3], X[4:]]).double(), torch.cat([y[:3], y[4:]]) == y[3]
+    assert told["error"] < 1e-6
+    assert told["nearest"] == pytest.approx(float((others - X[3]).square().mean(dim=1).min()))
+    assert told["class_mean"] == pytest.approx(float((others[own].mean(dim=0) - X[3]).square().mean()))
     assert (tmp_path / "record.npz").exists()
     assert json.loads((tmp_path / "record.json").read_text()) == told
     header, *lines = (tmp_path / "record.csv").read_text().splitlines()
@@ -61,8 +67,6 @@ def test_a_row_of_a_named_set_can_be_left_out_of_what_is_known(tmp_path: Path) -
     import joblib
     from sklearn.linear_model import Ridge
 
-    from divulge import datasets
-
     X, y = datasets.load("diabetes").train
     joblib.dump(Ridge().fit(X.double().numpy(), y.double().numpy()), tmp_path / "ridge.joblib")
     told = run("informed", str(tmp_path / "ridge.joblib"), "--trust-pickle", "--known", "diabetes", "--leave-out", "7",
@@ -86,8 +90,6 @@ def test_a_table_is_known_in_its_own_units_and_rows(tmp_path: Path) -> None:
 
 def test_a_file_of_the_known_records_is_read_whole(trained: Path, tmp_path: Path) -> None:
     import numpy as np
-
-    from divulge import datasets
 
     X, y = datasets.recorded(trained, None)
     np.savez(tmp_path / "all.npz", X=X.numpy(), y=y.numpy())

@@ -6,6 +6,7 @@ import torch
 
 from divulge import Recipe
 from divulge.informed import gauss_newton, likely, sweeps
+from divulge.informed.descent import prepare
 from divulge.informed.program import by_hand
 from divulge.informed.setting import encode
 
@@ -62,7 +63,7 @@ def test_a_sample_of_the_known_rows_stands_for_all_in_the_derivative():
     X = torch.rand(1200, 20, generator=generator, dtype=torch.float64)
     y = (X[:, :3] + 0.2 * torch.rand(1200, 3, generator=generator)).argmax(dim=1)
     recipe = Recipe(widths=[20, 5, 3], activation="elu", learning_rate=0.2, momentum=0.9, epochs=30)
-    setting = by_hand(recipe, X, y, dtype=torch.float64).setting
+    setting = by_hand(prepare(recipe, X, y, dtype=torch.float64)).setting
     Z, targets = X[:2].flip(1), encode(recipe, y[:2], 3).T
     whole = sweeps.Run(setting, Z, targets)
     few = sweeps.Run(setting, Z, targets, sweeps.Sample.of(setting, 600))
@@ -79,8 +80,8 @@ def test_many_known_rows_are_sampled_and_few_are_not():
     generator = torch.Generator().manual_seed(3)
     X, y = torch.rand(4100, 4, generator=generator), torch.randint(0, 2, (4100,), generator=generator)
     recipe = Recipe(widths=[4, 2, 2], epochs=2)
-    sample = by_hand(recipe, X, y, dtype=torch.float32).sample
+    sample = by_hand(prepare(recipe, X, y, dtype=torch.float32)).sample
     assert sample is not None
     assert 1800 < len(sample.rows) < 2200
     assert abs(float(sample.counts[:-1].sum()) - 4100) < 200
-    assert by_hand(recipe, X[:4000], y[:4000], dtype=torch.float32).sample is None
+    assert by_hand(prepare(recipe, X[:4000], y[:4000], dtype=torch.float32)).sample is None

@@ -10,6 +10,7 @@ import divulge
 from divulge import Recipe
 from divulge.errors import InvalidInput, UnsupportedModel
 from divulge.informed import sweeps
+from divulge.informed.descent import prepare
 from divulge.informed.program import by_hand, program
 from divulge.informed.setting import encode
 from divulge.informed.unrolled import Unrolled
@@ -71,7 +72,7 @@ def test_it_agrees_with_the_hand_written_program():
     X, y = data()
     both = [
         Unrolled.of(recipe, X, y, dtype=torch.float64, position=None, start=None),
-        by_hand(recipe, X, y, dtype=torch.float64),
+        by_hand(prepare(recipe, X, y, dtype=torch.float64)),
     ]
     Z, targets = X[:2] * 0.5, encode(recipe, y[:2], 3).T
     runs = [training.run(Z, targets) for training in both]

@@ -62,8 +62,11 @@ def reproduces(
     way = float(sight.image(first - program.reference).norm())
     far = float(sizes.max())
     if far > _SHARE * way:
-        most = max(float(likely.quantile(0.9)) + noise * target.shape[1] ** 0.5, _swing(program, sight, X, y))
-        alike = (normalize(target, dim=1) @ normalize(guesses, dim=1).T).max(dim=1).values
+        hard = _hard(program, sight, X, y)
+        swing = float(hard.to(torch.float64).norm(dim=1).max())
+        most = max(float(likely.quantile(0.9)) + noise * target.shape[1] ** 0.5, swing)
+        plausible = torch.cat([guesses, hard]).to(target)
+        alike = (normalize(target, dim=1) @ normalize(plausible, dim=1).T).max(dim=1).values
         strange = (sizes > _SHARE * way) & (alike < 0.1) & (sizes > 0.5 * most)
         if far > 3 * most or (noise == 0 and bool(strange.any())):
             raise NotReproduced(
@@ -80,15 +83,12 @@ def reproduces(
             )
 
 
-def _swing(program: Program, sight: Sight, X: Tensor, y: Tensor) -> float:
-    """How far the known rows' outliers would move the weights: rows under the labels of others."""
+def _hard(program: Program, sight: Sight, X: Tensor, y: Tensor) -> Tensor:
+    """What hard rows would do to the weights: known ones under the labels of others, where there are any."""
     labels = sorted(set(y.tolist()))
-    if len(labels) < 2:
-        return 0.0
     rows = X.reshape(len(X), -1)[:_OUTLIERS]
     wrong = torch.tensor([labels[(labels.index(label) + 1) % len(labels)] for label in y[:_OUTLIERS].tolist()])
-    theta = program.train(rows.to(program.dtype), encode(program.recipe, wrong, program.outputs).T)
-    return float(sight.image(theta).to(torch.float64).norm(dim=1).max())
+    return sight.image(program.train(rows.to(program.dtype), encode(program.recipe, wrong, program.outputs).T))
 
 
 def nearest(X: Tensor) -> float:

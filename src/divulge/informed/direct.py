@@ -6,11 +6,10 @@ and Gauss-Newton through training finds it (``gauss_newton``, ``program``). Ball
 a record instead of tens of thousands, and ends several orders of magnitude closer. With ``access="logits"`` the
 equation is for the released model's answers on probe rows instead of its weights.
 
-The label is found by comparing what the unknown row did to the model with what guesses would have done: each class's
-mean row, and the rows halfway from it to other classes' means, trained once for all targets. Where labels come close, a
-short search with each decides. The search starts from the guess that did most alike. A class's mean alone would not do:
-it is fitted so well that it hardly moves a model, and for a row that is hard to fit J is far too small there; a row
-halfway to another class is hard in the way that such rows are.
+The label is found by comparing what the unknown row did to the model with what known rows would have done (``twins``),
+or, where that cannot be told without training (logits, convolutions), with what each class's mean row does. Where
+labels come close, a short search with each decides, and the search goes on from where the best of them ended. One that
+is still far off in the end is begun again from the class's mean.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from divulge.informed.program import ByHand, Program, program
 from divulge.informed.record import Record
 from divulge.informed.seen import Access, Sight, probe_rows, sight
 from divulge.informed.setting import encode
+from divulge.informed.twins import Twins
 from divulge.progress import report
 from divulge.training import Recipe
 from divulge.whole import checked_seed
 
-_OTHERS = 9  # other classes, the nearest ones, that a class's mean is mixed with
-_CLOSE = 0.1  # labels whose likeness to the best differs by less are tried,
+_CLOSE = 0.7  # labels that are so much as likely as the best are tried,
 _CANDIDATES = 3  # at most so many,
 _TRIAL = 24  # with a search of so many training runs
 _INNER, _INNER_KINKED = 7, 5  # conjugate gradient steps a round: fewer where the map is rough,
@@ -66,9 +65,9 @@ def direct(
     """Rebuild the row that ``released`` was trained on besides the known ones; a Record, or a list of them where
     ``released`` is a list of models (each with one unknown row of its own; they are attacked together).
 
-    ``labels`` are the unknown rows' labels where they are known. ``start`` is "guess" (whichever of the label's mean
-    row and those halfway to other labels' would have moved the model most alike), "mean" (of that label), "noise", or
-    rows to start from, such as a reconstructor's. ``runs`` is the budget in training runs a record. ``access="logits"``
+    ``labels`` are the unknown rows' labels where they are known. ``start`` is "guess" (the mean of the label's known
+    rows that would have moved the model most alike), "mean" (of all of that label's), "noise", or rows to start from,
+    such as a reconstructor's. ``runs`` is the budget in training runs of a search. ``access="logits"``
     sees only the released model's answers (it may be an oracle) on the ``probes``: rows, or how many of the known ones.
     ``noise`` is the standard deviation of noise on the released weights: the search then looks for the most probable
     row under a Gaussian prior from the known ones; a recipe with privacy implies its own.
@@ -89,8 +88,8 @@ def direct(
         raise InvalidInput("The direct attack needs class labels; for a linear regression use the closed form, glm.")
     view = sight(recipe, training.reference, probes=probe_rows(probes, X) if access == "logits" else None)
     target = torch.stack([view.of(model) for model in models]).to(dtype)
-    guesses = _Guesses.of(training, view, X, y, between=labels is None or isinstance(start, str))
     noise = _noise(recipe, len(X) + 1, noise, access)
+    guesses = _Guesses.of(training, view, X, y, noisy=noise is not None)
     checks.reproduces(training, view, X, y, target, guesses.theta, initial, noise or 0.0)
     shape = tuple(getattr(view.model, "input_shape", ()))
     belief = None if noise is None else likely.prior(X, y, noise, dtype)
@@ -99,18 +98,21 @@ def direct(
     if labels is not None:
         places = guesses.given(labels, len(models))
     else:
-        places, cost = _decide(search, target)
-    z = _start(start, search, target, places, seed).to(dtype)
+        places, z, cost = _decide(search, target)
+    if labels is not None or start != "guess":
+        z = _start(start, search, target, places, seed).to(dtype)
     found: list[Record] = []
     for first in range(0, len(models), training.together):
         part = slice(first, first + training.together)
         report("attacking", first, len(models))
         result = search(target[part], z[part], places[part], runs)
+        if start == "guess" and belief is None:
+            cost[part] += search.again(result, target[part], places[part], runs)
         unseen, spent = search.unseen(result, z[part], places[part])
         cost[part] += spent
         found += _records(search, result, unseen, target[part], places[part], X, seed)
     seconds = (time.perf_counter() - started) / len(found)
-    shared = guesses.runs / len(found)
+    shared = len(guesses.names) / len(found)
     found = [
         replace(record, seconds=seconds, training_runs=record.training_runs + shared + float(extra))
         for record, extra in zip(found, cost, strict=True)
@@ -145,6 +147,21 @@ class _Search:
             train, target, z, runs=runs, bounds=self.bounds, inner=inner, metric=self.metric, prior=prior,
             tolerance=floor,
         )  # fmt: skip
+
+    def again(self, result: gauss_newton.Inversion, target: Tensor, places: Tensor, runs: float) -> Tensor:
+        """Begin anew from the class's mean where a search is still far off, keep the better of both in ``result``, and
+        tell how many training runs that took for each row."""
+        far = torch.nonzero(result.misfit > _NEAR * target.norm(dim=1))[:, 0]
+        cost = torch.zeros(len(target))
+        if len(far):
+            second = self(target[far], self.guesses.means[places[far]], places[far], runs)
+            better = second.misfit < result.misfit[far]
+            for old, new in (
+                (result.z, second.z), (result.misfit, second.misfit), (result.curvature, second.curvature),
+            ):  # fmt: skip
+                old[far[better]] = new[better]
+            cost[far] = second.runs
+        return cost
 
     def unseen(self, result: gauss_newton.Inversion, z: Tensor, places: Tensor) -> tuple[Tensor, float]:
         """The squared error of each row in directions that hardly show, and the training runs that it took to tell.
@@ -194,7 +211,7 @@ def _records(
             predicted = max(predicted, anyway)
         doubt = "" if search.prior is not None else checks.doubt(predicted, anyway, left)
         reason = doubt and doubt + _CEILING
-        facts = {"misfit": left, "history": [(used, float(misfit[row])) for used, misfit in result.history]}
+        facts = {"misfit": left}
         x, label = result.z[row].to(torch.float64), search.guesses.names[int(places[row])]
         records.append(
             Record(
@@ -207,55 +224,42 @@ def _records(
 
 @dataclass(frozen=True)
 class _Guesses:
-    """What each class's mean row, and rows halfway to other classes' means, would have done to the weights."""
+    """What is held against a released model to tell its label, and where a search begins."""
 
     names: list[Any]
-    rows: Tensor
-    """The means of the classes, then the rows between them."""
+    means: Tensor
+    """The mean row of each label."""
     encoded: Tensor
     theta: Tensor
-    owner: Tensor
-    """The place of each guess's label among the names."""
+    """What the mean rows would have done."""
     examples: Tensor
     """A known row of each label."""
-    runs: int
+    twins: Twins | None
+    """What the known rows would have done, where that can be told without training."""
 
     @classmethod
-    def of(cls, training: Program, view: Sight, X: Tensor, y: Tensor, *, between: bool) -> _Guesses:
-        """``between`` adds the rows halfway, where a training run is cheap."""
+    def of(cls, training: Program, view: Sight, X: Tensor, y: Tensor, *, noisy: bool) -> _Guesses:
+        """``noisy`` where noise on the weights hides what is alike."""
         names = sorted(set(y.tolist()))
-        flat = X.reshape(len(X), -1)
+        flat = X.reshape(len(X), -1).to(training.dtype)
         means = torch.stack([flat[y == name].mean(dim=0) for name in names])
-        rows, owner = list(means), list(range(len(names)))
-        if between and isinstance(training, ByHand):
-            apart = torch.cdist(means, means).fill_diagonal_(torch.inf)
-            for place, others in enumerate(apart.argsort(dim=1)[:, : min(_OTHERS, len(names) - 1)]):
-                rows += list((means[place] + means[others]) / 2)
-                owner += [place] * len(others)
-        tried, owned = torch.stack(rows).to(training.dtype), torch.tensor(owner)
         encoded = encode(training.recipe, torch.tensor(names), training.outputs).T.to(training.dtype)
-        theta = view.image(training.train(tried, encoded[owned]))
-        examples = torch.stack([flat[y == name][0] for name in names]).to(training.dtype)
-        return cls(names, tried, encoded, theta, owned, examples, len(rows))
-
-    @property
-    def means(self) -> Tensor:
-        """The mean row of each label."""
-        return self.rows[: len(self.names)]
+        theta = view.image(training.train(means, encoded))
+        examples = torch.stack([flat[y == name][0] for name in names])
+        twins = None
+        if isinstance(training, ByHand) and view.probes is None and not noisy:
+            twins = Twins.of(training.setting, X, torch.tensor([names.index(label) for label in y.tolist()]))
+        return cls(names, means, encoded, theta, examples, twins)
 
     def likeness(self, target: Tensor) -> Tensor:
-        """For each target and label, the best cosine to what a guess of that label did [B, labels]."""
-        cosine = self._cosine(target)
-        best = [cosine[:, self.owner == place].max(dim=1).values for place in range(len(self.names))]
-        return torch.stack(best, dim=1)
+        """For each target and label, how alike the target's row and the label's did [B, labels]."""
+        if self.twins is not None:
+            return self.twins.likeness(target)
+        return normalize(target, dim=1) @ normalize(self.theta, dim=1).T
 
     def start(self, target: Tensor, places: Tensor) -> Tensor:
-        """For each target the guess of its label that did most alike [B, d]."""
-        other = self.owner[None, :] != places[:, None]
-        return self.rows[self._cosine(target).masked_fill(other, -torch.inf).argmax(dim=1)]
-
-    def _cosine(self, target: Tensor) -> Tensor:
-        return normalize(target, dim=1) @ normalize(self.theta, dim=1).T
+        """Where to begin under these labels [B, d]."""
+        return self.means[places] if self.twins is None else self.twins.start(target, places).to(self.means)
 
     def given(self, labels: Any, count: int) -> Tensor:
         """The places of labels that the caller knows."""
@@ -268,31 +272,32 @@ class _Guesses:
         return torch.tensor([self.names.index(value) for value in values])
 
 
-def _decide(search: _Search, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The place of each target's label, and the training runs that the decision took."""
+def _decide(search: _Search, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The place of each target's label, where to go on from, and the training runs that the decision took."""
     likeness = search.guesses.likeness(target)
     best = likeness.topk(min(_CANDIDATES, likeness.shape[1]), dim=1)
     places, cost = best.indices[:, 0].clone(), torch.zeros(len(target))
+    rows = search.guesses.start(target, places)
     least = torch.full((len(target),), torch.inf, dtype=target.dtype)
-    close = best.values > best.values[:, :1] - _CLOSE
+    close = best.values >= best.values[:, :1] - (1 - _CLOSE) * best.values[:, :1].abs()
     open_ = close.sum(dim=1) > 1
     for rank in range(best.indices.shape[1]):
         tried = torch.nonzero(open_ & close[:, rank])[:, 0]
         for part in torch.split(tried, search.training.together) if len(tried) else ():
             label = best.indices[part, rank]
-            begin = search.guesses.start(target[part], label)
-            result = search(target[part], begin, label, _TRIAL, inner=_TRIAL // 2 - 2)
+            result = search(target[part], search.guesses.start(target[part], label), label, _TRIAL, _TRIAL // 2 - 2)
             better = result.misfit < least[part]
             places[part[better]], least[part[better]] = label[better], result.misfit[better]
+            rows[part[better]] = result.z[better]
             cost[part] += result.runs
-    return places, cost
+    return places, rows, cost
 
 
 def _start(start: Any, search: _Search, target: Tensor, places: Tensor, seed: int) -> Tensor:
     means, bounds, count = search.guesses.means, search.bounds, len(target)
     if isinstance(start, str):
-        if start == "guess":  # noise hides what is alike
-            return search.guesses.start(target, places) if search.prior is None else means[places]
+        if start == "guess":
+            return search.guesses.start(target, places)
         if start == "mean":
             return means[places]
         if start == "noise":

@@ -14,7 +14,7 @@ at.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -103,8 +103,6 @@ class Inversion:
     runs: float
     steps: int
     """Conjugate gradient steps in all."""
-    history: list[tuple[float, Tensor]] = field(default_factory=list)
-    """(training runs so far, misfit of each row)."""
 
 
 def invert(
@@ -130,9 +128,9 @@ def invert(
     memory = _Memory(None if prior is not None else metric)
     size = target.norm(dim=1).clamp(min=torch.finfo(target.dtype).tiny)
     value = _objective(target - run.theta, z, prior)
-    history = [(used, (target - run.theta).norm(dim=1))]
+    misfit = (target - run.theta).norm(dim=1)
     bulk, taken = torch.ones_like(size), 0
-    while bool((history[-1][1] > tolerance * size).any()):
+    while bool((misfit > tolerance * size).any()):
         steps = int(min(inner, (runs - used - 2) / (2 * run.share)))
         if steps < 1:
             break
@@ -141,11 +139,10 @@ def invert(
         z, value, gained, spent = _move(train, run, target, z, step, value, bounds, prior, runs - used)
         used += spent
         misfit = (target - run.theta).norm(dim=1)
-        history.append((used, misfit))
         report("inverting training", used, runs, misfit=f"{float((misfit / size).median()):.1e}")
         if not gained:
             break
-    return Inversion(z, history[-1][1], bulk, used, taken, history)
+    return Inversion(z, misfit, bulk, used, taken)
 
 
 def unresolved(run: Trained, difference: Tensor, steps: int, metric: Metric | None = None) -> Tensor:

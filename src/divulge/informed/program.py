@@ -95,19 +95,9 @@ class ByHand:
         return sweeps.Run(self.setting, Z, targets, self.sample)
 
 
-def by_hand(
-    recipe: Recipe,
-    X: Tensor,
-    y: Tensor,
-    *,
-    dtype: torch.dtype,
-    position: int | None = None,
-    start: nn.Module | None = None,
-    half: bool = False,
-) -> ByHand:
-    """The hand-written program of a recipe that ``supported`` accepts."""
-    setting = descent.prepare(recipe, X, y, dtype=dtype, position=position, start=start, half=half)
-    full = recipe.batch_size is None and setting.V is not None
+def by_hand(setting: Setting) -> ByHand:
+    """The hand-written program of a setting that ``descent.prepare`` made."""
+    full = setting.recipe.batch_size is None and setting.V is not None
     sample = sweeps.Sample.of(setting, _ROWS) if full and setting.n > 2 * _ROWS else None
     return ByHand(setting, reference_weights(setting), sample)
 
@@ -123,5 +113,5 @@ def program(
 ) -> Program:
     """The program that can also be differentiated, whatever the recipe."""
     if supported(recipe) and recipe.optimiser == "sgd":
-        return by_hand(recipe, X, y, dtype=dtype, position=position, start=start)
+        return by_hand(descent.prepare(recipe, X, y, dtype=dtype, position=position, start=start))
     return Unrolled.of(recipe, X, y, dtype=dtype, position=position, start=start)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from divulge import workers as pool
 from divulge.errors import InvalidInput, WrongShape
+from divulge.informed.descent import prepare
 from divulge.informed.program import ByHand, by_hand
 from divulge.informed.seen import flat_weights
 from divulge.informed.setting import as_mlp, encode, supported
@@ -148,7 +149,7 @@ def _program(
     if supported(recipe):
         dtype = torch.float64 if precision == "float64" else torch.float32
         half = precision == "bfloat16"
-        return _Together(by_hand(recipe, X, y, dtype=dtype, position=position, start=start, half=half))
+        return _Together(by_hand(prepare(recipe, X, y, dtype=dtype, position=position, start=start, half=half)))
     reference = flat_weights(recipe.train(X, y, start=start))
     return _OneByOne(recipe, (X, y), len(X) if position is None else position, start, reference)
 

@@ -95,6 +95,17 @@ def test_data_that_the_model_cannot_read_is_said_first() -> None:
         assert ["as the model takes it" in sentence for sentence in said] == [False, True]
 
 
+def test_some_of_the_span_is_not_told_as_all_of_it() -> None:
+    from divulge.auditing.listening import _judged, _meaning
+
+    figures = {"decisions_changed_under_noise": 0, "largest_output_change": 15.0, "output_spread": 25.0}
+    outcome, notes = _judged("succeeded", figures, allowed=1e-6)
+    assert outcome == "partly"
+    assert "up to 0.6 of their spread" in notes[0]
+    assert "ignores" not in _meaning(outcome, 8, 22)
+    assert "ignores 22 directions" in _meaning("succeeded", 8, 22)
+
+
 def test_what_predicts_a_quantity_is_judged_by_its_variance() -> None:
     from sklearn.linear_model import Ridge
 

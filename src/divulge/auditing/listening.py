@@ -54,10 +54,10 @@ def _run(access: Access) -> Any:
             title=_title(span, target, outcome, access),
             outcome=outcome,
             severity=severity_of("span", adversary, outcome),
-            meaning=_meaning(outcome, hidden),
+            meaning=_meaning(outcome, span.rank, hidden),
             certainty=f"The rank was decided by a gap of {span.gap:.2g} between what was kept and what was dropped"
             + ("." if span.complete else "; directions may be missing."),
-            measures={"directions_ignored": hidden, **measures} if outcome != "failed" else measures,
+            measures={"directions_ignored": hidden, **measures} if outcome == "succeeded" else measures,
             ledger=span.ledger,
             seconds=span.seconds,
             seed=target.seed,
@@ -81,12 +81,20 @@ def _judged(outcome: Outcome, figures: dict[str, Any], allowed: float) -> tuple[
     if figures["decisions_changed_under_noise"]:
         return "failed", ()
     if figures.get("largest_output_change", 0.0) > figures.get("output_spread", math.inf) * allowed:
-        return "partly", ("The answers moved a little under the noise: a direction that matters rarely was missed.",)
+        moved = figures["largest_output_change"] / figures["output_spread"]
+        return "partly", (
+            f"Answers moved by up to {moved:.1g} of their spread under the noise: a direction was missed.",
+        )
     return outcome, ()
 
 
-def _meaning(outcome: Outcome, hidden: int) -> str:
-    if outcome != "failed":
+def _meaning(outcome: Outcome, seen: int, hidden: int) -> str:
+    if outcome == "partly":
+        return (
+            f"Most of what the model looks at lies in {seen} directions of its input: noise in the other {hidden} "
+            "changed no decision that was tried, though some of them may matter."
+        )
+    if outcome == "succeeded":
         return (
             f"The model ignores {hidden} directions of its input: anyone can hide content there that a person sees and "
             "the model does not, or the other way round."
@@ -99,7 +107,7 @@ def _meaning(outcome: Outcome, hidden: int) -> str:
 def _title(span: Any, target: Target, outcome: Outcome, access: Access) -> str:
     if outcome == "failed" and span.rank < target.input_dim:
         return f"Span recovery from {access}s did not succeed"
-    return f"The model looks at {span.rank} of {target.input_dim} input directions"
+    return f"The model looks {'mostly ' * (outcome == 'partly')}at {span.rank} of {target.input_dim} input directions"
 
 
 def _obfuscated(target: Target, span: Any) -> tuple[list[Picture], dict[str, Any]]:

@@ -42,11 +42,14 @@ def test_a_run_goes_on_where_it_was(lab, monkeypatch):
     monkeypatch.setattr(balle, "FACTORS", (balle.Factor("one", None),))
     for name in ("shadow_curve", "from_shadows"):
         monkeypatch.setattr(balle, name, lambda lab, activation, name=name: done.append(name) or {"curve": {}})
-    others = ("black_box", "cifar", "reconstructor_network", "gradient_norms", "other_distribution", "direct_line")
+    others = (
+        "black_box", "cifar", "cifar_network", "reconstructor_network", "gradient_norms", "other_distribution",
+        "direct_line",
+    )  # fmt: skip
     for name in others:
         monkeypatch.setattr(balle, name, lambda lab, *more, name=name: done.append(name) or {"spearman": 0.0})
     balle.run(lab.out, seed=0)
     first = len(done)
     balle.run(lab.out, seed=0)
-    assert len(done) == first == 10
-    assert len(json.loads((lab.out / "results.json").read_text())) == 10
+    assert len(done) == first == 11
+    assert len(json.loads((lab.out / "results.json").read_text())) == 11

@@ -36,7 +36,7 @@ from divulge.whole import checked_seed
 
 _CLOSE = 0.7  # labels that are so much as likely as the best are tried,
 _CANDIDATES = 3  # at most so many,
-_TRIAL = 24  # with a search of so many training runs
+_TRIAL, _TRIAL_INNER = 24, 5  # with a search of so many training runs, so many conjugate gradient steps a round
 _INNER, _INNER_KINKED = 7, 5  # conjugate gradient steps a round: fewer where the map is rough,
 _INNER_SAMPLED, _INNER_UNROLLED = 20, 10  # more where a step is cheap, or J ill-conditioned
 _MEASURED, _DEEP = 6, 10  # rows, at most, for which it is measured what a search does not see, and with how many steps
@@ -251,11 +251,15 @@ class _Guesses:
             twins = Twins.of(training.setting, X, torch.tensor([names.index(label) for label in y.tolist()]))
         return cls(names, means, encoded, theta, examples, twins)
 
-    def likeness(self, target: Tensor) -> Tensor:
-        """For each target and label, how alike the target's row and the label's did [B, labels]."""
-        if self.twins is not None:
-            return self.twins.likeness(target)
-        return normalize(target, dim=1) @ normalize(self.theta, dim=1).T
+    def candidates(self, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The place of each target's likeliest label [B], and which labels are worth a trial [B, labels]: those nearly
+        as likely by what known rows would have done, and the one whose mean row did most alike."""
+        means = normalize(target, dim=1) @ normalize(self.theta, dim=1).T
+        likeness = means if self.twins is None else self.twins.likeness(target)
+        best = likeness.topk(min(_CANDIDATES, likeness.shape[1]), dim=1)
+        close = best.values >= best.values[:, :1] - (1 - _CLOSE) * best.values[:, :1].abs()
+        tried = torch.zeros_like(likeness, dtype=torch.bool).scatter(1, best.indices, close)
+        return best.indices[:, 0], tried.scatter(1, means.argmax(dim=1, keepdim=True), value=True)
 
     def start(self, target: Tensor, places: Tensor) -> Tensor:
         """Where to begin under these labels [B, d]."""
@@ -274,23 +278,18 @@ class _Guesses:
 
 def _decide(search: _Search, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The place of each target's label, where to go on from, and the training runs that the decision took."""
-    likeness = search.guesses.likeness(target)
-    best = likeness.topk(min(_CANDIDATES, likeness.shape[1]), dim=1)
-    places, cost = best.indices[:, 0].clone(), torch.zeros(len(target))
-    rows = search.guesses.start(target, places)
-    least = torch.full((len(target),), torch.inf, dtype=target.dtype)
-    close = best.values >= best.values[:, :1] - (1 - _CLOSE) * best.values[:, :1].abs()
-    open_ = close.sum(dim=1) > 1
-    for rank in range(best.indices.shape[1]):
-        tried = torch.nonzero(open_ & close[:, rank])[:, 0]
-        for part in torch.split(tried, search.training.together) if len(tried) else ():
-            label = best.indices[part, rank]
-            result = search(target[part], search.guesses.start(target[part], label), label, _TRIAL, _TRIAL // 2 - 2)
-            better = result.misfit < least[part]
-            places[part[better]], least[part[better]] = label[better], result.misfit[better]
-            rows[part[better]] = result.z[better]
-            cost[part] += result.runs
-    return places, rows, cost
+    places, tried = search.guesses.candidates(target)
+    z, cost = search.guesses.start(target, places), torch.zeros(len(target))
+    least = [float("inf")] * len(target)
+    pairs = torch.nonzero(tried & (tried.sum(dim=1, keepdim=True) > 1))
+    for rows, labels in (part.T for part in torch.split(pairs, search.training.together) if len(part)):
+        begin = search.guesses.start(target[rows], labels)
+        result = search(target[rows], begin, labels, _TRIAL, _TRIAL_INNER)
+        for pair, row in enumerate(rows.tolist()):
+            cost[row] += result.runs
+            if float(result.misfit[pair]) < least[row]:
+                least[row], places[row], z[row] = float(result.misfit[pair]), labels[pair], result.z[pair]
+    return places, z, cost
 
 
 def _start(start: Any, search: _Search, target: Tensor, places: Tensor, seed: int) -> Tensor:

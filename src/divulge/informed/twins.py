@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 
 from divulge.informed.setting import Setting, unflat
 
-_SPANNED = 3e-3  # of the known rows' second moment along a direction: from there on it counts less and less
+_SPANNED = 0.03  # of the known rows' second moment along a direction: from there on it counts less and less
 _TWINS = 5  # known rows of a label whose mean is taken
 
 

@@ -36,7 +36,8 @@ from divulge.whole import checked_seed
 
 _CLOSE = 0.7  # labels that are so much as likely as the best are tried,
 _CANDIDATES = 3  # at most so many,
-_TRIAL, _TRIAL_INNER = 24, 5  # with a search of so many training runs, so many conjugate gradient steps a round
+_TRIAL, _TRIAL_INNER = 24, 5  # with a search of so many training runs (half of a search's if those are fewer), so many
+# conjugate gradient steps a round
 _INNER, _INNER_KINKED = 7, 5  # conjugate gradient steps a round: fewer where the map is rough,
 _INNER_SAMPLED, _INNER_UNROLLED = 20, 10  # more where a step is cheap, or J ill-conditioned
 _MEASURED, _DEEP = 6, 10  # rows, at most, for which it is measured what a search does not see, and with how many steps
@@ -98,7 +99,7 @@ def direct(
     if labels is not None:
         places = guesses.given(labels, len(models))
     else:
-        places, z, cost = _decide(search, target)
+        places, z, cost = _decide(search, target, min(_TRIAL, runs / 2))
     if labels is not None or start != "guess":
         z = _start(start, search, target, places, seed).to(dtype)
     found: list[Record] = []
@@ -106,7 +107,7 @@ def direct(
         part = slice(first, first + training.together)
         report("attacking", first, len(models))
         result = search(target[part], z[part], places[part], runs)
-        if start == "guess" and belief is None:
+        if start == "guess" and belief is None and runs >= 2 * _TRIAL:  # a shorter one has no time to go astray
             cost[part] += search.again(result, target[part], places[part], runs)
         unseen, spent = search.unseen(result, z[part], places[part])
         cost[part] += spent
@@ -276,15 +277,16 @@ class _Guesses:
         return torch.tensor([self.names.index(value) for value in values])
 
 
-def _decide(search: _Search, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The place of each target's label, where to go on from, and the training runs that the decision took."""
+def _decide(search: _Search, target: Tensor, runs: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The place of each target's label, where to go on from, and the training runs that the decision took, at most
+    ``runs`` a label."""
     places, tried = search.guesses.candidates(target)
     z, cost = search.guesses.start(target, places), torch.zeros(len(target))
     least = [float("inf")] * len(target)
     pairs = torch.nonzero(tried & (tried.sum(dim=1, keepdim=True) > 1))
     for rows, labels in (part.T for part in torch.split(pairs, search.training.together) if len(part)):
         begin = search.guesses.start(target[rows], labels)
-        result = search(target[rows], begin, labels, _TRIAL, _TRIAL_INNER)
+        result = search(target[rows], begin, labels, runs, _TRIAL_INNER)
         for pair, row in enumerate(rows.tolist()):
             cost[row] += result.runs
             if float(result.misfit[pair]) < least[row]:

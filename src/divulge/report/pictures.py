@@ -60,6 +60,9 @@ def curve(
         axes.set_xscale("log")
     if log_y:
         axes.set_yscale("log")
+    for axis, place, logarithmic in ((axes.xaxis, 1, log_x), (axes.yaxis, 2, log_y)):
+        if not logarithmic and all(isinstance(count, int) for line in series for count in line[place]):
+            axis.get_major_locator().set_params(integer=True)  # counts have no halves
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(alpha=0.3)

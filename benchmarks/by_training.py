@@ -13,8 +13,9 @@ import argparse
 import json
 import math
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,6 @@ from divulge.extraction.students import logits_of
 from divulge.reproduce import milli
 
 OUT = Path("results/milli")
-
-
 SMALL, LARGE = (1, 28, 28), (3, 32, 32)
 COSTS: tuple[tuple[str, dict[str, Any], tuple[int, ...], int | None, int], ...] = (
     ("two-conv", {}, SMALL, 1, 20),
@@ -76,13 +75,13 @@ def step_cost(
     return statistics.median(matching for matching, _ in times), statistics.median(plain for _, plain in times)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("row", nargs="?", choices=list(milli.ROWS), metavar="ROW")
     parser.add_argument("--queries", help="those of the row by default")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--rows", action="store_true", help="print the rows' names")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     if chosen.rows:
         print("\n".join(milli.ROWS))
         return
@@ -102,4 +101,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -96,6 +96,8 @@ def test_values_the_printed_method_and_softmax_are_a_flag_away(folder):
         ("--method", "paper"),
         ("--input-shape", "three"),
         ("--checks", 2),
+        ("--data", "digits"),
+        ("--student", "one-hidden"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(folder, arguments):
@@ -111,5 +113,16 @@ def test_a_target_that_is_not_there_is_bad_input(tmp_path):
 def test_a_guard_stands_before_the_model_of_an_exact_attack_too(folder):
     result = extract(folder / "relu", "--access", "value", "--guard", "round:6", "--json")
     figures = json.loads(result.stdout)
-    assert result.exit_code == 3
+    assert result.exit_code == 0
+    assert (figures["exact"], figures["close"]) == (False, True)
     assert "multiples of 1e-06" in figures["reason"]
+    coarse = extract(folder / "relu", "--access", "value", "--guard", "round:0")
+    assert coarse.exit_code == 3
+    assert coarse.stdout.startswith("not exact")
+
+
+def test_a_float32_model_is_copied_as_well_as_its_answers_allow(folder, tmp_path):
+    models.save(models.load(folder / "relu").float(), tmp_path / "single")
+    result = extract(tmp_path / "single", "--access", "value")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("as good as exact: 8 hidden neurons")

@@ -13,12 +13,11 @@ from divulge.auditing.finding import Adversary, Finding, Outcome, severity_of
 from divulge.auditing.probe import Probe, TimeUp, deadline
 from divulge.auditing.target import Target
 from divulge.errors import BudgetExhausted, DivulgeError
+from divulge.extraction.result import CLOSE
 from divulge.oracles.base import Access, Oracle
 from divulge.report.document import asked
 
 FRESH_POINTS = 1000
-PRECISE = 1e-3
-"""A copy is as good as exact if no answer on fresh points is off by more than this part of their spread."""
 REMEDIES: dict[Access, str] = {
     "value": "Answer decisions only, or behind a guard, and limit how much one client may ask.",
     "gradient": "Do not serve raw gradients; each one gives away as much as hundreds of predictions.",
@@ -87,7 +86,7 @@ def _probe(access: Access) -> Any:
         worst = found.check(target.oracle("value"), points, seed=target.seed + 1)
         judge = judge_of(target, _rows(target))
         likeness = judge.likeness(found.model)
-        close = worst <= PRECISE * found.scale
+        close = worst <= CLOSE * found.scale
         outcome: Outcome = "succeeded" if found.exact or (close and likeness >= FAITHFUL) else judge.outcome(likeness)
         if stopped is not None and outcome == "failed":
             raise stopped

@@ -20,7 +20,7 @@ METHODS = {
     "value": ("default", "paper", "worst-case", "training", "training-paper"),
     "label": (),
 }
-NOT_EXACT = 3
+NOT_COPIED = 3
 
 
 def command(
@@ -70,7 +70,7 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Copy a model from its gradients or values. Exits 3 if an exact copy was sought and missed, 4 without budget."""
+    """Copy a model from its gradients or values. Exits 3 if no copy as good as exact was found, 4 without budget."""
     with session(json=json, quiet=quiet):
         _check(access, method)
         oracle = opened(
@@ -86,6 +86,8 @@ def command(
             )  # fmt: skip
             learn(oracle, asked, out=out, json=json, quiet=quiet)
             return
+        _for_training(student=student, queries=queries != "100", data=data != "gaussian", choose=choose != "random",
+                      ensemble=ensemble != 1, unlabelled=unlabelled, steps=steps, workers=workers)  # fmt: skip
         if guard:
             from divulge.oracles import guards
 
@@ -100,8 +102,8 @@ def command(
                 _deliver(error.partial, out, onnx=onnx, json=json, quiet=quiet)
             raise
         _deliver(stolen, out, onnx=onnx, json=json, quiet=quiet)
-        if not stolen.exact:
-            raise typer.Exit(NOT_EXACT)
+        if not stolen.close:
+            raise typer.Exit(NOT_COPIED)
 
 
 def _check(access: str, method: str) -> None:
@@ -111,6 +113,13 @@ def _check(access: str, method: str) -> None:
         raise InvalidInput("Labels alone do not give an exact copy; use --access value, or divulge span for labels.")
     if method not in METHODS[access]:
         raise InvalidInput(f"With {access} access --method is one of {', '.join(METHODS[access])}; got {method!r}.")
+
+
+def _for_training(**given: object) -> None:
+    """Refuse options that an exact attack would ignore."""
+    names = [f"--{name}" for name, value in given.items() if value]
+    if names:
+        raise InvalidInput(f"Only --method training takes {', '.join(names)}; an exact attack chooses its own queries.")
 
 
 def _attack(oracle: Oracle, access: str, method: str, checks: int | None, options: dict[str, Any]) -> Extraction:
@@ -150,9 +159,9 @@ def _deliver(stolen: Extraction, out: Path | None, *, onnx: bool, json: bool, qu
 def _text(stolen: Extraction, out: Path | None) -> str:
     spent = stolen.ledger
     relative = stolen.worst_error / stolen.scale if stolen.scale else stolen.worst_error
+    verdict = "exact" if stolen.exact else "as good as exact" if stolen.close else "not exact"
     lines = [
-        f"{'exact' if stolen.exact else 'not exact'}: {stolen.width} hidden neurons, worst error "
-        f"{stolen.worst_error:.2g} "
+        f"{verdict}: {stolen.width} hidden neurons, worst error {stolen.worst_error:.2g} "
         f"({relative:.1g} of the outputs' standard deviation) on {stolen.verified_points:,} fresh points",
         f"asked {spent.total:,} rows ({spent.gradient:,} gradients, {spent.value:,} values) in {stolen.seconds:.1f} s",
     ]

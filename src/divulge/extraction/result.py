@@ -12,6 +12,10 @@ from torch import nn
 from divulge.oracles.base import Oracle, Spent
 
 
+CLOSE = 1e-3
+"""A copy is as good as exact if no answer on fresh points is off by more than this part of their spread."""
+
+
 @dataclass(frozen=True)
 class Extraction:
     """A stolen model. ``exact`` is claimed only after verification on fresh points; ``reason`` says why it is not."""
@@ -38,6 +42,11 @@ class Extraction:
     @property
     def queries(self) -> int:
         return self.ledger.total
+
+    @property
+    def close(self) -> bool:
+        """As good as exact: answers in float32 or with six decimals allow no more."""
+        return self.exact or self.worst_error <= CLOSE * self.scale
 
     def check(self, oracle: Oracle, n: int = 1000, *, seed: int = 1) -> float:
         """Worst absolute difference to the target on ``n`` fresh Gaussian inputs (asked of the oracle, and counted)."""
@@ -72,6 +81,7 @@ class Extraction:
         return {
             "method": self.method,
             "exact": self.exact,
+            "close": self.close,
             "reason": self.reason,
             "width": self.width,
             "worst_error": self.worst_error if math.isfinite(self.worst_error) else None,

@@ -66,6 +66,14 @@ def test_labels_are_found():
     assert sum(record.y == int(y[row]) for record, row in zip(records, rows, strict=True)) >= 8
 
 
+def test_with_a_single_unit_no_record_is_trusted_whose_label_was_guessed():
+    recipe = Recipe(**{**RECIPE.as_dict(), "architecture": None, "widths": [64, 1, 10]})
+    models = released(recipe, range(310, 314))
+    records = divulge.informed.direct(recipe, models, X[KNOWN], y[KNOWN], runs=20)
+    assert not any(record.trusted for record in records)
+    assert all("a single unit" in record.reason or "no reconstruction" in record.reason for record in records)
+
+
 def test_one_model_gives_one_record_and_a_start_can_be_given():
     model = released(RECIPE, [330])[0]
     record = divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN], labels=[int(y[330])], start=X[330:331], runs=6)

@@ -42,6 +42,7 @@ _INNER, _INNER_KINKED = 7, 5  # conjugate gradient steps a round: fewer where th
 _INNER_SAMPLED, _INNER_UNROLLED = 20, 10  # more where a step is cheap, or J ill-conditioned
 _MEASURED, _DEEP = 6, 10  # rows, at most, for which it is measured what a search does not see, and with how many steps
 _NEAR = 0.2  # of what the row did left unexplained: further off, the derivative does not say how far
+_NARROW = "the first layer has a single unit, with which rows of another label may explain the model as well"
 _CEILING = "; more runs may help; an unknown shuffling seed, initial model or noise puts a ceiling on this attack"
 
 
@@ -111,7 +112,7 @@ def direct(
             cost[part] += search.again(result, target[part], places[part], runs)
         unseen, spent = search.unseen(result, z[part], places[part])
         cost[part] += spent
-        found += _records(search, result, unseen, target[part], places[part], X, seed)
+        found += _records(search, result, unseen, target[part], places[part], X, seed, told=labels is not None)
     seconds = (time.perf_counter() - started) / len(found)
     shared = len(guesses.names) / len(found)
     found = [
@@ -184,6 +185,11 @@ class _Search:
         return moved * each / (1 - each), (2 + 2 * _DEEP) * run.share * len(few) / len(z)
 
     @property
+    def narrow(self) -> bool:
+        """Whether what a row did to the first layer has one direction only, which hardly tells labels apart."""
+        return isinstance(self.training, ByHand) and self.training.setting.widths[1] == 1
+
+    @property
     def _inner(self) -> int:
         """Conjugate gradient steps a round."""
         if not isinstance(self.training, ByHand):
@@ -201,16 +207,20 @@ def _records(
     places: Tensor,
     X: Tensor,
     seed: int,
+    *,
+    told: bool,
 ) -> list[Record]:
+    """``told`` where the labels were known."""
     records = []
     anyway = checks.nearest(X)
+    unsure = "" if told or not search.narrow else _NARROW
     for row in range(len(target)):
         left = float(result.misfit[row] / target[row].norm())
         expected = result.misfit[row].square() / result.curvature[row] + unseen[row]
         predicted = float(expected) / search.training.inputs
         if left > _NEAR:
             predicted = max(predicted, anyway)
-        doubt = "" if search.prior is not None else checks.doubt(predicted, anyway, left)
+        doubt = "" if search.prior is not None else checks.doubt(predicted, anyway, left) or unsure
         reason = doubt and doubt + _CEILING
         facts = {"misfit": left}
         x, label = result.z[row].to(torch.float64), search.guesses.names[int(places[row])]

@@ -27,8 +27,8 @@ from divulge.reconstruction.kinks import meeting_points
 from divulge.reconstruction.network import Network, read
 from divulge.reconstruction.paper import PaperSettings, reconstruct
 from divulge.reconstruction.result import Reconstruction
-from divulge.reconstruction.separation import directions, separable, separated
-from divulge.reconstruction.stationarity import SEPARATED, Candidates, Prior, Problem, Settings
+from divulge.reconstruction.separation import FEW, directions, separable, separated
+from divulge.reconstruction.stationarity import FEW_SEPARATED, SEPARATED, Candidates, Prior, Problem, Settings
 from divulge.reconstruction.subspace import RowSpace, row_space
 from divulge.whole import checked_seed
 
@@ -105,7 +105,7 @@ def from_weights(
     restarts = restarts or (4 if picture is None else 8)
     several = 3 * (n or space.rank) if picture is None else 2 * max(directions(space, picture, restarts))
     attack = _Attack(
-        network, space, _prior(network, mean, value_range), settings or (Settings() if picture is None else SEPARATED),
+        network, space, _prior(network, mean, value_range), settings or _usual(space, picture),
         samples or max(several, 4), restarts, str(device), picture,
     )  # fmt: skip
     found = _run(attack, started=started, seed=seed, batches=batches, seconds=seconds, checkpoint=checkpoint,
@@ -115,6 +115,13 @@ def from_weights(
         agreed = agreed.first(0)
     return _result(attack, found, agreed, seed=seed, seconds=time.perf_counter() - started, shape=shape,
                    value_range=value_range)  # fmt: skip
+
+
+def _usual(space: RowSpace, picture: tuple[int, ...] | None) -> Settings:
+    """The settings for random starts, or for separated pictures."""
+    if picture is None:
+        return Settings()
+    return SEPARATED if space.rank >= FEW else FEW_SEPARATED
 
 
 @dataclass(frozen=True)
@@ -172,8 +179,9 @@ def _with_pictures(attack: _Attack, starts: Tensor, kept: int, seed: int, end: f
         report("separating pictures", number, len(starts))
         now = time.perf_counter()
         until = now + (end - now) / (len(starts) - number)
+        likelihood = attack.space.rank >= FEW or number % 4 < 2
         own = separated(attack.space, attack.picture, _span(attack.prior), seed=seed * len(starts) + number,
-                        strongest=strongest[number], end=until)  # fmt: skip
+                        strongest=strongest[number], likelihood=likelihood, end=until)  # fmt: skip
         starts[number, kept : kept + len(own)] = own[: starts.shape[1] - kept]
     return starts
 

@@ -32,6 +32,8 @@ RELIABLE = (24, 9)
 """Places for each direction: where the row space has more directions than the second allows, a search among all finds
 combinations that look more like pictures than the pictures do, so restarts take the strongest only, from as many as the
 first allows to as many as the second does."""
+FEW = 30
+"""Directions below which likelihood misleads: of few centred pictures each holds a good part of all others."""
 REACH = 0.8
 """Share of the range of values that a picture's values cover, but for the outermost hundredth."""
 
@@ -64,14 +66,16 @@ def directions(space: RowSpace, shape: tuple[int, ...], restarts: int) -> list[i
 
 def separated(
     space: RowSpace, shape: tuple[int, ...], span: float, *, seed: int, strongest: int | None = None,
-    end: float = math.inf,
+    likelihood: bool = True, end: float = math.inf,
 ) -> Tensor:  # fmt: skip
     """Coordinates [2 k, ...] of the pictures that the ``strongest`` k directions of the row space mix (all, by
     default): each in both signs, the likelier signs first, at the size of pictures whose values range over ``span``.
-    Goes on no longer than ``time.perf_counter() < end``."""
+    Without ``likelihood`` they stay as independent component analysis has them. Goes on no longer than
+    ``time.perf_counter() < end``."""
     basis = space.inputs(torch.eye(space.rank).to(space.V))[:strongest]
     sparsity = SPARSITY[seed % len(SPARSITY)]
-    mixing = _components(differences(basis, shape), sparsity, torch.Generator().manual_seed(seed), end)
+    sweeps = SWEEPS if likelihood else 0
+    mixing = _components(differences(basis, shape), sparsity, sweeps, torch.Generator().manual_seed(seed), end)
     if space.has_bias:  # the bias coordinate of an input is 1, so above 0
         mixing = mixing * torch.where(mixing @ space.V[: len(basis), -1] < 0, -1.0, 1.0).to(mixing)[:, None]
     pictures = mixing @ basis
@@ -81,7 +85,7 @@ def separated(
     return torch.cat([coordinates, -coordinates])
 
 
-def _components(mixed: Tensor, sparsity: float, generator: torch.Generator, end: float) -> Tensor:
+def _components(mixed: Tensor, sparsity: float, sweeps: int, generator: torch.Generator, end: float) -> Tensor:
     """Rows w [r, r] whose components of ``mixed`` [r, f, places] are as independent as can be, from a random start."""
     flat = mixed.flatten(1)
     values, vectors = torch.linalg.eigh(flat @ flat.T / flat.shape[1])
@@ -89,7 +93,7 @@ def _components(mixed: Tensor, sparsity: float, generator: torch.Generator, end:
     whitening = vectors.T / values.masked_fill(silent, math.inf).sqrt()[:, None]
     white = (whitening @ flat).float()
     W = _independent(white, generator, end)
-    for _ in range(SWEEPS):
+    for _ in range(sweeps):
         before = W
         W = _sweep(W, white, silent.to(white), mixed.shape[1], sparsity, end)
         if time.perf_counter() > end or float((1 - _cosines(W, before)).max()) < 1e-5:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -58,6 +58,8 @@ class Settings:
 
 SEPARATED = Settings(steps=200, learning_rate=0.05)
 """For starts that separation has brought near to pictures."""
+FEW_SEPARATED = replace(SEPARATED, sparse=2.0)
+"""The same, of few pictures."""
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,21 @@ def test_a_model_stopped_early_is_not_trusted():
     assert "not trained far enough" in record.reason
 
 
+def test_a_record_expected_farther_off_than_the_nearest_known_one_is_not_trusted():
+    from sklearn.neighbors import NearestNeighbors
+
+    expected, believed = [], []
+    for iterations in (10, 20, 30, 40, 60, 80):
+        released, known = fitted(LogisticRegression(max_iter=iterations), LABELS, 3)
+        record = divulge.informed.glm(released, ROWS[known], LABELS[known])
+        expected.append(record.predicted_error)
+        believed.append(record.trusted)
+    apart, _ = NearestNeighbors(n_neighbors=2).fit(ROWS[known]).kneighbors(ROWS[known])
+    anyway = np.median(apart[:, 1] ** 2) / ROWS.shape[1]
+    assert believed == [error <= anyway / 2 for error in expected]
+    assert any(anyway / 2 < error < ROWS[known].var(axis=0).mean() / 2 for error in expected)
+
+
 class TestWithoutIntercept:
     @pytest.mark.parametrize("missing", [7, 211])
     @pytest.mark.parametrize("estimator", [LinearRegression(fit_intercept=False), Ridge(0.1, fit_intercept=False)])

@@ -19,7 +19,7 @@ from divulge.training import Recipe
 _SAMPLE = 500  # known rows whose nearest others are looked for
 _OUTLIERS = 8  # known rows that are tried under wrong labels
 _SHARE = 0.3  # of the way from the initial weights: what one row could not do
-_TRUST = 0.5  # of the distance to the nearest known row: what a reconstruction is at most expected to be off
+TRUST = 0.5  # of the distance to the nearest known row: what a reconstruction is at most expected to be off
 
 
 class NotReproduced(InvalidInput):
@@ -103,7 +103,7 @@ def nearest(X: Tensor) -> float:
 def doubt(predicted: float, anyway: float, left: float) -> str:
     """Why a record of this predicted error is no reconstruction, beside what the adversary holds ``anyway`` and what
     training with the record has ``left`` unexplained; empty where it is one."""
-    if predicted <= _TRUST * anyway:
+    if predicted <= TRUST * anyway:
         return ""
     return (
         f"{left:.0%} of what the unknown row did to the model is left unexplained, which stands for a mean squared "

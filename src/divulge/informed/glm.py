@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from divulge.errors import AttackFailed, InvalidInput, NonFiniteInput, UnsupportedModel, WrongShape
-from divulge.informed import linear_solve
+from divulge.informed import checks, linear_solve
 from divulge.informed.linear_models import Array, LinearModel, read
 from divulge.informed.linear_solve import Equations, Solution
 from divulge.informed.record import Candidate, Record
@@ -100,7 +100,8 @@ def _finish(
     twin = np.flatnonzero(np.square(space.known - x).mean(axis=1) <= max(predicted, 1e-12 * (1 + guess)))
     if len(twin) and predicted <= 1e-2 * guess:
         notes.append(f"the record is also known row {twin[0]}: the known set holds the target, or a copy of it")
-    reason = _doubt(equations, best, leftovers, predicted, guess)
+    nearest = checks.nearest(torch.from_numpy(space.known))
+    reason = _doubt(equations, best, leftovers, predicted, guess, nearest)
     facts |= {"slope": best.r.tolist(), "guessing_the_mean": guess, "predicted_from": basis}
     return Record(
         torch.from_numpy(x), best.y, predicted, "glm", time.perf_counter() - started, seed, not reason, reason,
@@ -114,7 +115,9 @@ def _labelled(eq: Equations, x: Array, label: Any) -> Solution:
     return min(named, key=lambda solution: solution.misfit)
 
 
-def _doubt(eq: Equations, best: Solution, leftovers: list[Array], predicted: float, guess: float) -> str:
+def _doubt(
+    eq: Equations, best: Solution, leftovers: list[Array], predicted: float, guess: float, nearest: float
+) -> str:
     """Why the answer should not be believed, if it should not."""
     leftover = max((float(np.linalg.norm(E)) for E in leftovers), default=0.0)
     size = float(np.linalg.norm(best.G))
@@ -123,8 +126,11 @@ def _doubt(eq: Equations, best: Solution, leftovers: list[Array], predicted: flo
             "The known records alone already explain this model: the known set contains the target, or the target's "
             "loss had no slope left; nothing can be rebuilt."
         )
-    if predicted > 0.5 * guess:
-        text = f"the model was not trained far enough: predicted error {predicted:.2g}, guessing the mean {guess:.2g}"
+    if predicted > checks.TRUST * min(guess, nearest):
+        text = (
+            f"the model was not trained far enough: predicted error {predicted:.2g}, guessing the mean {guess:.2g}, "
+            f"the nearest known record {nearest:.2g}"
+        )
         if size <= 2 * leftover:
             text += "; what the known records leave over is no larger than what the solver leaves (or they hold it all)"
         return text

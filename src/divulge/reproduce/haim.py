@@ -54,7 +54,7 @@ class Case:
 
 
 CASES = {
-    Case("cifar10", 50): 3, Case("mnist", 50): 3, Case("cifar10", 10): 3, Case("cifar10", 500, 300): 1,
+    Case("cifar10", 50): 3, Case("mnist", 50): 3, Case("cifar10", 10): 3, Case("cifar10", 500, 900): 1,
     Case("cifar10", 50, hidden=(100, 100)): 1, Case("cifar10", 50, hidden=(1000, 500, 100)): 1,
     Case("cifar10", 50, hidden=(1000, 500, 100, 50)): 1, Case("cifar10", 50, bias="all"): 1, Case("mnist", 100): 1,
     Case("cifar10", 100): 1,

@@ -11,7 +11,6 @@ from torch import nn
 
 from divulge.oracles.base import Oracle, Spent
 
-
 CLOSE = 1e-3
 """A copy is as good as exact if no answer on fresh points is off by more than this part of their spread."""
 

@@ -14,7 +14,8 @@ class DivulgeError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, *, partial: Any = None) -> None:
-        super().__init__(message)
+        quoted = message.endswith("..") and not message.endswith("...")  # what it quotes ended in a full stop too
+        super().__init__(message[:-1] if quoted else message)
         self.partial = partial
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from divulge import reconstruction
 from divulge.reconstruction import margin, matching
 from divulge.reconstruction.network import Network
-from divulge.reconstruction.separation import differences, directions, separable, separated
+from divulge.reconstruction.separation import by_likelihood, differences, directions, separable, separated
 from divulge.reconstruction.subspace import RowSpace, row_space
 
 SHAPE = (3, 32, 32)
@@ -66,6 +66,14 @@ def test_of_more_pictures_than_pixels_can_tell_apart_restarts_take_the_strongest
     found = space.points(separated(space, SHAPE, 1.0, seed=0, strongest=5)) - space.origin
     assert len(found) == 10
     assert int(torch.linalg.matrix_rank(found)) == 5
+
+
+def test_of_few_pictures_half_of_the_restarts_do_without_likelihood(pieces: Tensor) -> None:
+    assert [by_likelihood(mixed(pieces, 40, 0), restart) for restart in range(8)] == [True, True, False, False] * 2
+    many = torch.randn(30, 3072, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert all(by_likelihood(mixed(many, 60, 0), restart) for restart in range(8))
+    plain, further = (separated(mixed(pieces, 40, 0), SHAPE, 1.0, seed=0, likelihood=by) for by in (False, True))
+    assert not torch.allclose(plain, further)
 
 
 def test_a_deep_network_gives_pieces_of_photographs_back(pieces: Tensor) -> None:

@@ -27,7 +27,7 @@ from divulge.reconstruction.kinks import meeting_points
 from divulge.reconstruction.network import Network, read
 from divulge.reconstruction.paper import PaperSettings, reconstruct
 from divulge.reconstruction.result import Reconstruction
-from divulge.reconstruction.separation import FEW, directions, separable, separated
+from divulge.reconstruction.separation import FEW, by_likelihood, directions, separable, separated
 from divulge.reconstruction.stationarity import FEW_SEPARATED, SEPARATED, Candidates, Prior, Problem, Settings
 from divulge.reconstruction.subspace import RowSpace, row_space
 from divulge.whole import checked_seed
@@ -179,9 +179,10 @@ def _with_pictures(attack: _Attack, starts: Tensor, kept: int, seed: int, end: f
         report("separating pictures", number, len(starts))
         now = time.perf_counter()
         until = now + (end - now) / (len(starts) - number)
-        likelihood = attack.space.rank >= FEW or number % 4 < 2
-        own = separated(attack.space, attack.picture, _span(attack.prior), seed=seed * len(starts) + number,
-                        strongest=strongest[number], likelihood=likelihood, end=until)  # fmt: skip
+        own = separated(
+            attack.space, attack.picture, _span(attack.prior), seed=seed * len(starts) + number,
+            strongest=strongest[number], likelihood=by_likelihood(attack.space, number), end=until,
+        )  # fmt: skip
         starts[number, kept : kept + len(own)] = own[: starts.shape[1] - kept]
     return starts
 

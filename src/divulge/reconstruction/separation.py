@@ -64,6 +64,12 @@ def directions(space: RowSpace, shape: tuple[int, ...], restarts: int) -> list[i
     return [round(fewest * (most / fewest) ** (number / steps)) for number in range(restarts)]
 
 
+def by_likelihood(space: RowSpace, restart: int) -> bool:
+    """Whether a restart's pictures are separated by likelihood: always, or of few pictures in every other pair, since
+    the two of a pair differ in sparsity."""
+    return space.rank >= FEW or restart % 4 < 2
+
+
 def separated(
     space: RowSpace, shape: tuple[int, ...], span: float, *, seed: int, strongest: int | None = None,
     likelihood: bool = True, end: float = math.inf,

@@ -8,20 +8,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from divulge.errors import DivulgeError
+from divulge.core.errors import DivulgeError
 
 __version__ = "0.1.0"
 
 _SUBPACKAGES = {
-    "auditing", "datasets", "errors", "extraction", "informed", "models", "oracles", "progress", "protection",
-    "reconstruction", "report", "span", "training", "workers",
+    "attributes", "auditing", "contents", "core", "datasets", "errors", "extraction", "informed", "membership",
+    "models", "oracles", "protection", "reconstruction", "report", "serving", "span", "training",
 }  # fmt: skip
+_MODULES = {"progress": "divulge.core.progress", "workers": "divulge.core.workers"}
 _NAMES = {"oracle": "divulge.oracles", "Recipe": "divulge.training", "audit": "divulge.auditing"}
 
-__all__ = ["DivulgeError", "Recipe", "audit", "oracle", *sorted(_SUBPACKAGES), "__version__"]
+__all__ = ["DivulgeError", "Recipe", "audit", "oracle", *sorted({*_SUBPACKAGES, *_MODULES}), "__version__"]
 
 if TYPE_CHECKING:
-    from divulge.auditing import audit
+    from divulge.auditing.audit import audit
     from divulge.oracles import oracle
     from divulge.training import Recipe
 
@@ -33,6 +34,8 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _SUBPACKAGES:
         return import_module(f"divulge.{name}")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     raise AttributeError(f"module 'divulge' has no attribute {name!r}")
 
 

@@ -1,173 +1,305 @@
-"""Opening the model under audit: what the attacker may see of it, and what kind of model that turns out to be."""
+"""From what the caller hands in to a :class:`Target`: the model is opened once, and the data is checked against it."""
 
 from __future__ import annotations
 
-import hashlib
+import itertools
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from divulge.auditing.target import Kind, fit_data, kind_by_asking, kind_of_module
-from divulge.errors import DivulgeError, InvalidInput, UnsupportedModel
+from divulge.auditing.kinds import Kind, kind_by_asking, kind_of_module
+from divulge.auditing.options import AuditOptions
+from divulge.auditing.target import Answers, Target
+from divulge.core.errors import DivulgeError, InvalidInput, TargetError, UnsupportedModel
+from divulge.core.images import declared_picture
+from divulge.core.storage import digest
+from divulge.core.validation import checked_rows
 from divulge.oracles import Access, Oracle, load_model, oracle
 from divulge.oracles.base import check_access
-from divulge.oracles.sklearn_model import is_estimator
+from divulge.oracles.factory import is_address
+from divulge.oracles.guards import LabelOnly, guard
+from divulge.oracles.local.input_shape import candidate_shapes
+from divulge.oracles.local.sklearn_estimator import is_estimator
+from divulge.protection.guarantee import Guarantee, guarantee_of
+
+_FEW = 8
+"""Rows that show what the answers are."""
+_BATCH = 64
+"""Rows that take about as long as a few, in a batch."""
+_ASSUMED_PACE = 1e-4
+"""Seconds to answer a row, where that was not measured."""
 
 
-@dataclass(frozen=True)
-class View:
-    """A target as the attacker may see it; ``make_oracle(access)`` gives each adversary a fresh, counted oracle."""
-
-    source: Any
-    origin: str
-    """How the user named it: a path, an address, or nothing for an object."""
-    access: Access
-    make_oracle: Any
-    input_dim: int
-    output_dim: int
-    module: nn.Module | None
-    kind: Kind
-    digest: str
-    """Tells this model from another of the same name; empty for a remote one, which its journal tells apart."""
-    asked: list[Oracle]
-    """Every oracle that was made so far."""
-    estimator: Any
-    """The fitted scikit-learn estimator, where the target is one and less was not asked for."""
-
-    @property
-    def name(self) -> str:
-        return Path(self.origin).name if self.origin else type(self.source).__name__
-
-
-def view_of(
-    source: Any, *, access: Access | None, guard: str, seed: int, trust_pickle: bool, options: dict[str, Any],
-    remote_options: dict[str, Any],
-) -> View:  # fmt: skip
-    """Open ``source`` once and find out what it is."""
-    from divulge.oracles.factory import is_address
-
-    remote = is_address(source)
-    origin = str(source) if isinstance(source, str | Path) else ""
-    if origin and not remote:
-        source = _loaded(source, access, trust_pickle=trust_pickle)
-    if access is not None:
-        check_access(access)
-    if access == "weights" and (remote or guard):
+def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target:
+    """Open the model, find out what kind it is, and check that the data fits it."""
+    if options.access is not None:
+        check_access(options.access)
+    remote = is_address(model)
+    if options.access == "weights" and (remote or options.guard):
         raise InvalidInput("Weights cannot be granted through an address or a guard; choose value, gradient or label.")
-    asked: list[Oracle] = []
-    make = _oracle_maker(source, {**options, **(remote_options if remote else {})}, asked, guard=guard, seed=seed)
-    outside = remote or bool(guard) or isinstance(source, str | Path)
-    estimator = source if access in ("weights", None) and not outside and is_estimator(source) else None
-    module = _weights_of(source) if access in ("weights", None) and not outside else None
-    access = access or _widest(make, guard, outside=outside, weights=module is not None)
+    origin = str(model) if isinstance(model, str | Path) else ""
+    source = _loaded(model, options) if origin and not remote else model
+    options = _with_shape(source, training_data, options)
+    oracles: list[Oracle] = []
+    make = _oracle_maker(source, options, oracles, remote=remote)
+    readable = not (remote or options.guard or isinstance(source, str | Path)) and options.access in ("weights", None)
+    module = _weights_of(source) if readable else None
+    access = options.access or _widest(make, options.guard, local=readable, weights=module is not None)
     first = make("gradient" if access == "weights" else access)
-    kind: Kind = kind_of_module(module) if module is not None else _kind_by_asking(make, access)
-    digest = "" if remote else _digest(source, {**options, "budget": None})
-    return View(source, origin, access, make, first.input_dim, first.output_dim, module, kind, digest, asked, estimator)
+    data = _data(training_data, options, first.input_dim)
+    answers, pace = _answers(source, make, access, data)
+    kind, known = _kind(module, make, access, data.rows, options)
+    return Target(
+        origin=origin,
+        access=access,
+        kind=kind,
+        kind_is_known=known,
+        answers=answers,
+        seconds_per_row=pace,
+        input_dim=first.input_dim,
+        output_dim=first.output_dim,
+        make_oracle=make,
+        options=options,
+        model=module,
+        estimator=source if readable and is_estimator(source) else None,
+        held=_held(origin, source, options, remote=remote),
+        model_digest="" if remote else _digest(source, options),
+        oracles=oracles,
+        default_name=type(source).__name__,
+        guarantee=_guarantee(origin, options, data.inputs),
+        **data._asdict(),
+    )
 
 
-def _widest(make: Any, guard: str, *, outside: bool, weights: bool) -> Access:
+# -- the model --------------------------------------------------------------------------------------------------------
+
+
+def _loaded(path: str | Path, options: AuditOptions) -> Any:
+    """The model in a file; the name of the file for an ONNX graph that can be queried but not read."""
+    try:
+        return load_model(path, trust_pickle=options.trust_pickle)
+    except UnsupportedModel:
+        if Path(path).suffix.lower() != ".onnx" or options.access in ("weights", "gradient"):
+            raise
+        return path
+
+
+def _with_shape(source: Any, data: Any, options: AuditOptions) -> AuditOptions:
+    """The options, with the shape of one input from the data where a network does not say it."""
+    if not isinstance(source, nn.Module) or options.input_shape is not None:
+        return options
+    try:
+        candidate_shapes(source)
+    except UnsupportedModel:
+        rows = getattr(data, "train", data)
+        shape = (
+            options.shape or getattr(data, "shape", None) or np.shape(rows[0] if isinstance(rows, tuple) else ())[1:]
+        )
+        return replace(options, input_shape=tuple(shape)) if shape else options
+    return options
+
+
+def _local_options(options: AuditOptions) -> dict[str, Any]:
+    return {"precision": options.precision, "input_shape": options.input_shape, "output": options.output}
+
+
+def _oracle_maker(
+    source: Any, options: AuditOptions, oracles: list[Oracle], *, remote: bool
+) -> Callable[[Access], Oracle]:
+    """From an access level to a fresh oracle behind the guards; every one is added to ``oracles``."""
+    opened = {**_local_options(options), "budget": options.budget}
+    if remote:
+        opened |= {"journal": options.journal, "token_env": options.token_env, "rate_limit": options.rate_limit}
+
+    def make(access: Access) -> Oracle:
+        inner: Access = "value" if access == "label" and options.guard else access
+        view = oracle(source, access=inner, **opened)
+        oracles.append(view)
+        if options.guard:
+            view = guard(options.guard, seed=options.seed)(view)
+        return LabelOnly(view) if access == "label" and view.access != "label" else view
+
+    return make
+
+
+def _widest(make: Callable[[Access], Oracle], guards: str, *, local: bool, weights: bool) -> Access:
     """All that the auditor can show: the weights, gradients, or values; labels where a guard leaves nothing else."""
     if weights:
         return "weights"
-    if "label" in guard.split(","):
+    if "label" in guards.split(","):
         return "label"
-    if not outside:
+    if local:
         with suppress(InvalidInput):
             make("gradient")
             return "gradient"
     return "value"
 
 
-def _loaded(path: str | Path, access: Access | None, *, trust_pickle: bool) -> Any:
-    """The model in a file; the file's own name for an ONNX graph that can be asked but not read."""
+def _kind(
+    module: nn.Module | None,
+    make: Callable[[Access], Oracle],
+    access: Access,
+    rows: Tensor | None,
+    options: AuditOptions,
+) -> tuple[Kind, bool]:
+    """What kind of model it is, and whether its layers say so; a target that does not answer is of unknown kind."""
+    if module is not None:
+        return kind_of_module(module, rows, input_shape=options.input_shape)
+    if access == "label":
+        return "unknown", False
+    with suppress(TargetError):
+        return kind_by_asking(make("value"), rows), False
+    return "unknown", False
+
+
+def _answers(source: Any, make: Callable[[Access], Oracle], access: Access, data: _Data) -> tuple[Answers, float]:
+    """What the model shows, from a few answers, and how long it takes to answer a row."""
+    if access == "label":
+        return "labels", _ASSUMED_PACE
+    view = make("value")
+    affordable = _FEW if view.ledger.remaining is None else min(_FEW, view.ledger.remaining)
+    if affordable == 0:
+        return "scores", _ASSUMED_PACE
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(_FEW, view.input_dim, generator=generator, dtype=torch.float64)
+    rows = (rows if data.inputs is None else data.inputs[:_FEW])[:affordable]
+    started = time.perf_counter()
     try:
-        return load_model(path, trust_pickle=trust_pickle)
-    except UnsupportedModel:
-        if Path(path).suffix.lower() != ".onnx" or access in ("weights", "gradient"):
-            raise
-        return path
-
-
-def _oracle_maker(source: Any, options: dict[str, Any], asked: list[Oracle], *, guard: str, seed: int) -> Any:
-    def make(access: Access) -> Oracle:
-        inner: Access = "value" if access == "label" and guard else access
-        view = oracle(source, access=inner, **options)
-        asked.append(view)
-        if guard:
-            from divulge.oracles.guards import guard as guards
-
-            view = guards(guard, seed=seed)(view)
-        if access == "label" and view.access != "label":
-            from divulge.oracles.guards import LabelOnly
-
-            view = LabelOnly(view)
-        return view
-
-    return make
-
-
-def _kind_by_asking(make: Any, access: Access) -> Kind:
-    return "unknown" if access == "label" else kind_by_asking(make("value"))
-
-
-def _digest(source: Any, options: dict[str, Any]) -> str:
-    """Of the weights where they are at hand, otherwise of some answers to the precision that every machine repeats."""
-    if isinstance(source, nn.Module):
-        state = hashlib.sha256(repr(source).encode())
-        for name, tensor in source.state_dict().items():
-            state.update(name.encode())
-            state.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-        return state.hexdigest()
-    asked = oracle(source, access="label", **options)
-    rows = torch.randn(64, asked.input_dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    told: list[float] = asked.label(rows).tolist()
-    with suppress(DivulgeError):  # some show decisions only
-        told += oracle(source, access="value", **options).value(rows).flatten().tolist()
-    return hashlib.sha256(" ".join(f"{answer:.5g}" for answer in told).encode()).hexdigest()
+        values = view.value(rows).double()
+        answered = time.perf_counter()
+    except TargetError:  # for the attacks to report
+        return "scores", _ASSUMED_PACE
+    pace = (answered - started) / max(len(rows), _BATCH)
+    classes = data.labels is not None and not data.labels.is_floating_point()
+    if data.labels is not None and not classes:
+        return "predicted values", pace
+    in_range = bool(((values >= 0) & (values <= 1)).all())
+    if in_range and (values.shape[1] == 1 or bool(((values.sum(dim=1) - 1).abs() < 1e-4).all())):
+        return "probabilities" if values.shape[1] > 1 or classes else "scores", pace
+    if is_estimator(source) and not hasattr(source, "classes_"):
+        return "predicted values", pace
+    return "logits" if isinstance(source, nn.Module) or is_estimator(source) else "scores", pace
 
 
 def _weights_of(source: Any) -> nn.Module | None:
     if isinstance(source, nn.Module):
         return source
     try:
-        view = oracle(source, access="weights")
-        weights: nn.Module = view.weights()
+        weights: nn.Module = oracle(source, access="weights").weights()
         return weights
     except (DivulgeError, AttributeError):
         return None
 
 
-def training(data: Any, input_dim: int, shape: Any, columns: Any) -> tuple[Tensor | None, Tensor | None, Any, Any]:
-    """Inputs, labels, shape and column names out of (X, y) or a data set."""
-    if data is None:
-        return None, None, shape, columns
-    if hasattr(data, "train"):
-        shape = shape if shape is not None else data.shape
-        columns = columns or getattr(data, "columns", ()) or ()
-        data = data.train
-    try:
-        X, y = data
-        labels = torch.as_tensor(y if isinstance(y, Tensor) else np.array(y))
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"Training data comes as (X, y), with numbers for labels: {error}.") from error
-    inputs = fit_data(X, input_dim, "training data")
-    columns = columns or tuple(map(str, getattr(X, "columns", ())))
-    if len(labels) != len(inputs):
-        raise InvalidInput(f"The training data has {len(inputs)} rows and {len(labels)} labels.")
-    return inputs, labels, shape, columns
+def _held(origin: str, source: Any, options: AuditOptions, *, remote: bool) -> Any:
+    """The model as its holder has it; None where the attacker has no file."""
+    if remote or options.guard or options.access not in ("weights", None):
+        return None
+    return Path(origin) if Path(origin).suffix.lower() == ".onnx" else source
 
 
-def unseen_of(data: Any, input_dim: int) -> tuple[Tensor | None, Tensor | None]:
-    """The control, and its labels where it comes as (X, y)."""
-    if data is None:
+def _digest(source: Any, options: AuditOptions) -> str:
+    """Of the weights where they can be read, otherwise of some answers, to the precision that every machine repeats."""
+    if isinstance(source, nn.Module):
+        return digest(repr(source), *itertools.chain.from_iterable(source.state_dict().items()))
+    labels = oracle(source, access="label", **_local_options(options))
+    rows = torch.randn(64, labels.input_dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    answers: list[float] = labels.label(rows).tolist()
+    with suppress(DivulgeError):  # some models answer labels only
+        answers += oracle(source, access="value", **_local_options(options)).value(rows).flatten().tolist()
+    return digest(" ".join(f"{answer:.5g}" for answer in answers))
+
+
+def _guarantee(origin: str, options: AuditOptions, inputs: Tensor | None) -> Guarantee | None:
+    """What differential privacy guarantees; data.json beside the recipe says what the training does not cover."""
+    if options.recipe is None or options.recipe.privacy is None:
+        return None
+    beside = Path(origin) / "recipe.json"
+    written = bool(origin) and beside.is_file() and type(options.recipe).load(beside) == options.recipe
+    rows = None if inputs is None else len(inputs)
+    with suppress(InvalidInput):  # a recipe with batches whose number of rows is not known
+        return guarantee_of(Path(origin) if written else options.recipe, rows=rows)
+    return None
+
+
+# -- the data ---------------------------------------------------------------------------------------------------------
+
+
+class _Data(NamedTuple):
+    """What is known of the data, as the fields of a target."""
+
+    inputs: Tensor | None
+    labels: Tensor | None
+    unseen: Tensor | None
+    unseen_labels: Tensor | None
+    mean: Tensor | None
+    shape: tuple[int, ...] | None
+    columns: tuple[str, ...]
+
+    @property
+    def rows(self) -> Tensor | None:
+        """Training and unseen inputs together."""
+        known = [part for part in (self.inputs, self.unseen) if part is not None]
+        return torch.cat(known) if known else None
+
+
+def _data(given: Any, options: AuditOptions, width: int) -> _Data:
+    """What the caller handed in: (X, y), a data set, or what ``divulge.datasets`` recorded beside a model.
+
+    Options take precedence over what the data says of itself.
+    """
+    rows = getattr(given, "train", given)
+    inputs, labels = (None, None) if given is None else _pair(rows, width, "training data")
+    unseen = options.unseen if options.unseen is not None else _recorded_control(given)
+    control, control_labels = _control(unseen, width)
+    mean = options.mean if options.mean is not None else getattr(given, "mean", None)
+    shape = options.shape if options.shape is not None else getattr(given, "shape", None)
+    frame = rows[0] if isinstance(rows, tuple) else None
+    columns: Any = options.columns or getattr(given, "columns", None) or getattr(frame, "columns", ())
+    return _Data(
+        inputs,
+        labels,
+        control,
+        control_labels,
+        None if mean is None else torch.as_tensor(mean, dtype=torch.float64).reshape(-1),
+        declared_picture(width, shape),
+        tuple(map(str, columns)),
+    )
+
+
+def _recorded_control(given: Any) -> Any:
+    """The unseen rows that come with the training data, with their labels where those are known."""
+    unseen, labels = getattr(given, "unseen", None), getattr(given, "unseen_labels", None)
+    return unseen if labels is None else (unseen, labels)
+
+
+def _control(unseen: Any, width: int) -> tuple[Tensor | None, Tensor | None]:
+    if unseen is None:
         return None, None
-    if isinstance(data, tuple) and len(data) == 2:
-        inputs, labels, _, _ = training(data, input_dim, None, ())
-        return inputs, labels
-    return fit_data(data, input_dim, "unseen data"), None
+    if isinstance(unseen, tuple) and len(unseen) == 2:
+        return _pair(unseen, width, "unseen data")
+    return rows_of(unseen, width, "unseen data"), None
+
+
+def _pair(rows: Any, width: int, what: str) -> tuple[Tensor, Tensor]:
+    try:
+        X, y = rows
+        labels = torch.as_tensor(y if isinstance(y, Tensor) else np.array(y))
+    except (TypeError, ValueError) as error:  # whose own sentence may quote a record
+        raise InvalidInput(f"The {what} comes as (X, y), with numbers for labels.") from error
+    inputs = rows_of(X, width, what)
+    if len(labels) != len(inputs):
+        raise InvalidInput(f"The {what} has {len(inputs)} rows and {len(labels)} labels.")
+    return inputs, labels
+
+
+def rows_of(inputs: Any, width: int, what: str) -> Tensor:
+    """Rows [n, d] as float64, checked against the width of the model."""
+    return checked_rows(inputs, what=f"rows of the {what}", width=width)

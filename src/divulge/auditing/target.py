@@ -1,238 +1,251 @@
-"""The model under audit: what it is, what the auditor may see of it, and what is known beside it."""
+"""The model under audit: what it is, what the attacker may see of it, and what is known beside it."""
 
 from __future__ import annotations
 
-import hashlib
-import math
-import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from divulge.errors import InvalidInput, NonFiniteAnswer, WrongShape
-from divulge.extraction.logits import beneath
-from divulge.oracles.base import Access, Oracle
-from divulge.workers import Workers
+from divulge.auditing.kinds import KINDS, Kind
+from divulge.auditing.options import AuditOptions
+from divulge.auditing.sentences import protections
+from divulge.core.storage import digest
+from divulge.core.workers import Workers, checkpointed, run
+from divulge.oracles.base import ACCESS_LEVELS, Access, Oracle
+from divulge.protection.guarantee import Guarantee
+from divulge.report.document import SCHEMA_VERSION
 
-Kind = Literal["linear", "one hidden ReLU layer", "piecewise linear", "piecewise constant", "smooth", "unknown"]
-KINDS: dict[Kind, str] = {
-    "linear": "a linear model",
-    "one hidden ReLU layer": "a network with one hidden ReLU layer",
-    "piecewise linear": "a deeper piecewise-linear network",
-    "piecewise constant": "a piecewise-constant model, such as a forest of trees",
-    "smooth": "a smooth network",
-    "unknown": "a model of unknown kind",
-}
-_PIECEWISE = (nn.ReLU, nn.LeakyReLU, nn.MaxPool1d, nn.MaxPool2d, nn.ReLU6, nn.Hardtanh)
-_SMOOTH = (nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU, nn.SiLU, nn.Softmax, nn.SELU)
-
-
-_TAKES = {
-    "extract": ("--guard", "--output", "--input-shape", "--trust-pickle", "--token-env", "--rate-limit"),
-    "span": ("--input-shape", "--trust-pickle", "--token-env", "--rate-limit"),
-    "reconstruct": ("--trust-pickle",),
-    "informed": ("--trust-pickle",),
-}
-"""Which of an audit's options about the target each command has too."""
+Answers = Literal["logits", "probabilities", "scores", "predicted values", "labels"]
+"""What a model shows."""
+CHECKPOINTS = "kept"
+"""Folder, inside the folder of an audit, in which attacks keep what they have computed."""
+JUDGING_NUMBERS = 1 << 24
+"""The most numbers in the rows that judge an attack: an eighth of a gigabyte. Inputs of 16,777 numbers reach it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Target:
-    """What an audit attacks. ``make_oracle(access)`` builds a fresh, counted view for each adversary."""
+    """The model that an audit attacks, and what the auditor knows about it.
 
-    name: str
-    kind: Kind
+    Probes get it as their only argument beside the time. ``oracle(access)`` gives each adversary a fresh oracle with a
+    ledger of its own.
+
+    Parameters
+    ----------
+    origin : str
+        How the user named the model: a path or an address; empty for an object.
+    access : {"weights", "gradient", "value", "label"}
+        What the attacker may see.
+    kind : str
+        What kind of function the model is, one of ``divulge.auditing.kinds.KINDS``.
+    kind_is_known : bool
+        Whether the layers of the model say so. Otherwise the kind is a guess from answers, and skips no attack.
+    answers : {"logits", "probabilities", "scores", "predicted values", "labels"}
+        What the model shows.
+    seconds_per_row : float
+        How long the model takes to answer one row in a batch.
+    input_dim, output_dim : int
+        Numbers in one input and in one answer.
+    make_oracle : callable
+        From an access level to a fresh oracle.
+    options : AuditOptions
+        The options of the audit.
+    model : Module, optional
+        The weights, where the auditor holds them.
+    estimator : object, optional
+        The fitted scikit-learn estimator, where the target is one.
+    held : object, optional
+        The model as its holder has it, an object or the path of an ONNX file; None behind an address or a guard, and
+        where less than the weights is granted.
+    inputs, labels : Tensor, optional
+        Training inputs [n, d] and their labels [n]: what the insider knows, and what reconstructions are judged by.
+    unseen, unseen_labels : Tensor, optional
+        Inputs like the training inputs that the model never saw, and their labels: the control.
+    mean : Tensor, optional
+        What was subtracted from the inputs before training.
+    shape : tuple of int, optional
+        (channels, height, width) where an input is a picture.
+    columns : tuple of str
+        Names of the inputs where they are the columns of a table.
+    model_digest : str
+        Distinguishes this model from another of the same name. Empty for a remote model.
+    oracles : list of Oracle
+        Every oracle that was made so far.
+    default_name : str
+        What the report calls the model unless the options name it.
+    guarantee : Guarantee, optional
+        What differential privacy guarantees, where the recipe says that the model was trained privately.
+    memo : dict
+        Results that one probe computed and another one needs.
+    """
+
+    origin: str
     access: Access
+    kind: Kind
+    kind_is_known: bool
+    answers: Answers
+    seconds_per_row: float
     input_dim: int
     output_dim: int
     make_oracle: Callable[[Access], Oracle]
+    options: AuditOptions
     model: nn.Module | None = None
-    """The weights, where the auditor holds them."""
     estimator: Any = None
-    """The fitted scikit-learn estimator, where the target is one."""
+    held: Any = None
     inputs: Tensor | None = None
-    """Training inputs [n, d]: to know beside the target record, and to judge reconstructions by."""
     labels: Tensor | None = None
     unseen: Tensor | None = None
-    """Inputs like the training ones that the model never saw: the control."""
     unseen_labels: Tensor | None = None
     mean: Tensor | None = None
-    """What was subtracted from the inputs before training, to show pictures as they were."""
-    recipe: Any = None
-    """How the model was trained, for the insider."""
     shape: tuple[int, ...] | None = None
-    """(channels, height, width) where an input is a picture."""
     columns: tuple[str, ...] = ()
-    """Names of the inputs where they are a table."""
-    guards: str = ""
-    address: str = "MODEL"
-    """How the command line names the target, to print commands that repeat a finding."""
-    data_name: tuple[str, ...] | None = None
-    """What the command line says after --data: nothing if the data lies beside the model, None for data in memory."""
-    options: tuple[str, ...] = ()
-    """What else the command line says about the target: its guards, its input shape, ..."""
-    seed: int = 0
-    workers: Workers = None
-    """Where independent jobs run: here, in several processes, or on a Dask cluster."""
-    folder: Path | None = None
-    """Where attacks keep what they have computed, to go on from after a stop."""
-    budget: int | None = None
-    """Rows that each adversary may ask."""
+    model_digest: str = ""
+    oracles: list[Oracle] = field(default_factory=list)
+    default_name: str = ""
+    guarantee: Guarantee | None = None
+    memo: dict[str, Any] = field(default_factory=dict)
+
+    # -- what the options say -----------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What the report calls the model."""
+        return self.options.name or (Path(self.origin).name if self.origin else self.default_name)
+
+    @property
+    def recipe(self) -> Any:
+        """How the model was trained, where that is known."""
+        return self.options.recipe
+
+    @property
+    def seed(self) -> int:
+        """The seed of every attack."""
+        return self.options.seed
+
+    @property
+    def workers(self) -> Workers:
+        """Where independent jobs run."""
+        return self.options.workers
+
+    @property
+    def folder(self) -> Path | None:
+        """Where attacks keep what they have computed; None if nothing is kept."""
+        return None if self.options.out is None else Path(self.options.out) / CHECKPOINTS
+
+    @property
+    def parameters(self) -> int | None:
+        """Number of weights, where the auditor holds them."""
+        return None if self.model is None else sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the model answers over a network."""
+        return self.origin.startswith(("http://", "https://"))
+
+    # -- what an attack needs -----------------------------------------------------------------------------------------
 
     def oracle(self, access: Access) -> Oracle:
+        """A fresh oracle with this access and a ledger of its own."""
         return self.make_oracle(access)
 
     @property
-    def description(self) -> str:
-        """What the model is, as far as the attacker can tell."""
-        from_outside = self.kind == "piecewise linear" and self.model is None
-        return "a piecewise-linear model of unknown depth" if from_outside else KINDS[self.kind]
-
-    @property
-    def data_option(self) -> list[str]:
-        """How the command line is told the training data."""
-        name = ("TRAINING_DATA",) if self.data_name is None and self.inputs is not None else self.data_name
-        return ["--data", *name] if name else []
-
-    def command(self, verb: str, *words: Any) -> str:
-        """The command that repeats a finding; where the single attack does not take all options, the audit does."""
-        takes = _TAKES.get(verb, ())
-        given = [option for option in self.options if option.startswith("--")]
-        if verb != "audit" and any(option not in takes for option in given):
-            access = words[words.index("--access") + 1] if "--access" in words else self.access
-            return self.command("audit", "--access", access, *self.data_option)
-        words = ("divulge", verb, self.address, *words, *self.options, "--seed", self.seed)
-        return shlex.join(str(word) for word in words)
-
-    def affordable(self, rows: int) -> int:
-        """How many rows the auditor asks beside the attack, to judge it: no more than the budget of an adversary."""
-        return rows if self.budget is None else min(rows, self.budget)
-
-    def kept(self, function: Callable[[Any], Any], jobs: list[Any], name: str, *, workers: Workers = None) -> list[Any]:
-        """The jobs' results, kept in the audit's folder, so that an audit that was killed trains nothing twice."""
-        from divulge.workers import checkpointed, run
-
-        if self.folder is None:
-            return run(function, jobs, workers=workers, stage=name)
-        return checkpointed(function, jobs, self.folder / name, workers=workers, stage=name)
+    def example_inputs(self) -> Tensor | None:
+        """Rows that say where inputs lie, so that attacks ask there; None where there is no data."""
+        known = self.unseen if self.unseen is not None else self.inputs
+        return known if known is not None and len(known) > 1 else None
 
     def grants(self, access: Access) -> bool:
-        from divulge.oracles.base import ACCESS_LEVELS
-
+        """Whether the attacker may see this much."""
         return ACCESS_LEVELS.index(access) <= ACCESS_LEVELS.index(self.access)
 
-    def data_digest(self) -> str:
-        """Tells the data that was given from other data."""
-        state = hashlib.sha256()
-        for part in (self.inputs, self.labels, self.unseen, self.mean):
-            state.update(b"none" if part is None else part.detach().cpu().to(torch.float64).numpy().tobytes())
-        return state.hexdigest()
+    def affordable(self, rows: int) -> int:
+        """How many of these rows the auditor may query to judge an attack.
+
+        No more than the budget of an adversary, and no more than ``JUDGING_NUMBERS`` numbers in all.
+        """
+        rows = min(rows, max(1, JUDGING_NUMBERS // self.input_dim))
+        return rows if self.options.budget is None else min(rows, self.options.budget)
+
+    def kept(
+        self,
+        function: Callable[[Any], Any],
+        jobs: list[Any],
+        name: str,
+        *,
+        workers: Workers = None,
+        final: Callable[[Any], bool] = lambda result: True,
+    ) -> list[Any]:
+        """The results of the jobs. Final ones are kept in the folder of the audit: a resumed audit repeats none."""
+        if self.folder is None:
+            return run(function, jobs, workers=workers, stage=name)
+        return checkpointed(function, jobs, self.folder / name, workers=workers, stage=name, final=final)
+
+    # -- what the report says of it -----------------------------------------------------------------------------------
+
+    @property
+    def description(self) -> str:
+        """What the model is, as far as the attacker can see."""
+        if self.kind_is_known or self.kind in ("unknown", "constant"):
+            return KINDS[self.kind]
+        guessed = "a piecewise-linear model of unknown depth" if self.kind == "piecewise linear" else KINDS[self.kind]
+        return f"{guessed} by its answers"
+
+    def rows_queried(self) -> int:
+        """How many rows the model was really asked. Answers from a journal do not count."""
+        return sum(oracle.ledger.total - getattr(oracle, "from_journal", 0) for oracle in self.oracles)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What distinguishes this audit from another: the model, the data, the recipe and the options that count."""
+        return {
+            **self.as_dict(),
+            "model": self.model_digest,
+            "data": self._data_digest(),
+            "recipe": repr(self.recipe),
+            "start": _start_digest(self.options.start),
+            "seed": self.seed,
+            "budget": self.options.budget,
+            "records_shown": self.options.show_records,
+            "format": SCHEMA_VERSION,
+        }
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 digests of the model and the data, as far as the auditor holds them."""
+        held = {"model": self.model_digest, "training data": self._data_digest() if self.inputs is not None else ""}
+        return {part: value for part, value in held.items() if value}
+
+    def _data_digest(self) -> str:
+        parts = (self.inputs, self.labels, self.unseen, self.mean)
+        return digest(*(None if part is None else part.to(torch.float64) for part in parts))
 
     def as_dict(self) -> dict[str, Any]:
-        """What the report says about it."""
+        """What the report says about the model."""
         facts: dict[str, Any] = {
             "name": self.name,
             "kind": self.description,
+            "answers": self.answers,
             "inputs": self.input_dim if self.shape is None else " x ".join(str(extent) for extent in self.shape),
             "outputs": self.output_dim,
             "access_granted": self.access,
         }
         if self.model is not None:
-            facts["parameters"] = sum(p.numel() for p in self.model.parameters())
+            facts["parameters"] = self.parameters
         if self.inputs is not None:
             facts["training_records"] = len(self.inputs)
-        if self.guards:
-            facts["guards"] = self.guards
+        if self.guarantee is not None:
+            facts["differential_privacy"] = protections.privacy_in_words(
+                self.guarantee.accounted_epsilon, self.guarantee.delta, self.guarantee.reason
+            )
+        if self.options.guard:
+            facts["guards"] = self.options.guard
         return facts
 
 
-def kind_of_module(model: nn.Module) -> Kind:
-    """What a network is, by its layers."""
-    layers = list(model.modules())
-    if getattr(model, "spec", {}).get("architecture") == "relu-network":
-        return "one hidden ReLU layer"
-    if layers and type(layers[-1]) is nn.Softmax:
-        layers.pop()  # exact extraction takes it off
-    if any(isinstance(layer, _SMOOTH) for layer in layers):
-        return "smooth"
-    weighted = sum(isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d) for layer in layers)
-    bends = sum(isinstance(layer, _PIECEWISE) for layer in layers)
-    if bends == 0:
-        return "linear" if weighted <= 1 else _kind_by_asking_module(model)
-    convolutional = any(isinstance(layer, nn.Conv1d | nn.Conv2d) for layer in layers)
-    return "one hidden ReLU layer" if weighted == 2 and not convolutional else "piecewise linear"
-
-
-def _kind_by_asking_module(model: nn.Module) -> Kind:
-    from divulge.oracles import oracle
-
-    return kind_by_asking(oracle(model, precision="double"))
-
-
-def kind_by_asking(oracle: Oracle, *, lines: int = 4, points: int = 65, seed: int = 0) -> Kind:
-    """What a network looks like from outside: straight, bent at places, or curved everywhere.
-
-    Second differences along random lines vanish for a linear model, vanish in most places for a piecewise-linear one,
-    and nowhere for a smooth one; probabilities are looked at as the logits beneath them. How many layers a
-    piecewise-linear one has is for the attacks to find out. Costs ``lines * points`` values, fewer if the budget is
-    smaller, and two to see whether they are probabilities.
-    """
-    left = oracle.ledger.remaining
-    if left is not None:
-        lines = max(1, min(lines, (left - 2) // points))
-    try:
-        return _kind_along_lines(beneath(oracle, None, seed), lines, points, seed)
-    except NonFiniteAnswer:  # the logarithm of a probability that rounded to zero
-        return _kind_along_lines(oracle, lines, points, seed)
-
-
-def _kind_along_lines(oracle: Oracle, lines: int, points: int, seed: int) -> Kind:
-    generator = torch.Generator().manual_seed(seed)
-    start, direction = torch.randn(2, lines, 1, oracle.input_dim, generator=generator, dtype=torch.float64)
-    t = torch.linspace(-2, 2, points, dtype=torch.float64)[None, :, None]
-    values = oracle.value((start + t * direction).reshape(lines * points, -1)).to(torch.float64)
-    values = values.reshape(lines, points, -1)
-    bends = values.diff(n=2, dim=1).abs()
-    floor = 64 * max(oracle.eps, 2.0**-52) * float(values.abs().max().clamp(min=1e-300))
-    straight = float((bends <= floor).to(torch.float64).mean())
-    if straight == 1.0:
-        return "linear"
-    steps = values.diff(dim=1).abs() > floor
-    if float(steps.to(torch.float64).mean()) < 0.5 and int(steps.sum()) <= int((bends > floor).sum()):
-        return "piecewise constant"  # every step stands alone between two flat places
-    return "piecewise linear" if straight > 0.05 or _bends_are_few(bends) else "smooth"
-
-
-def _bends_are_few(bends: Tensor) -> bool:
-    """For noisy or rounded answers: a few second differences far above all the others."""
-    flat = bends.flatten().sort().values
-    typical = float(flat[len(flat) // 2].clamp(min=1e-300))
-    return float((flat > 1e3 * typical).to(torch.float64).mean()) > 0.01
-
-
-def fit_data(inputs: Any, input_dim: int, what: str) -> Tensor:
-    """Rows [n, d] as float64, checked against the model's width."""
-    try:
-        rows = torch.as_tensor(inputs if isinstance(inputs, Tensor) else np.array(inputs, dtype=np.float64))
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"The {what} must be rows of numbers: {error}.") from error
-    rows = rows.reshape(len(rows), -1).to(torch.float64)
-    if rows.shape[1] != input_dim:
-        raise WrongShape(
-            f"The {what} has {rows.shape[1]} values a row, and the model takes {input_dim}; they do not fit."
-        )
-    if len(rows) == 0 or not bool(torch.isfinite(rows).all()):
-        raise InvalidInput(f"The {what} is empty or holds NaN or infinite values; clean it first.")
-    return rows
-
-
-def picture_shape(shape: Sequence[int] | None, input_dim: int) -> tuple[int, ...] | None:
-    """(channels, height, width) of what is a picture; None for what is a table."""
-    if shape is not None and len(shape) == 3 and math.prod(shape) == input_dim:
-        return tuple(int(extent) for extent in shape)
-    return None
+def _start_digest(start: object) -> str:
+    """Of the checkpoint that the model was trained from; empty if there is none."""
+    if isinstance(start, nn.Module):
+        return digest(*(part for entry in start.state_dict().items() for part in entry))
+    return "" if start is None else str(start)

@@ -7,7 +7,23 @@ from __future__ import annotations
 
 import typer
 
-from divulge.cli import audit, bound, compare, data, extract, informed, reconstruct, reproduce, serve, span, train
+from divulge.cli import (
+    attributes,
+    audit,
+    bound,
+    compare,
+    contents,
+    data,
+    extract,
+    history,
+    informed,
+    membership,
+    reconstruct,
+    reproduce,
+    serve,
+    span,
+    train,
+)
 
 app = typer.Typer(
     name="divulge",
@@ -30,12 +46,16 @@ def _version(
 
 
 app.command("audit")(audit.command)
+app.command("attributes")(attributes.command)
 app.command("bound")(bound.command)
 app.command("compare")(compare.command)
+app.command("contents")(contents.command)
 app.command("data")(data.command)
 app.command("extract")(extract.command)
+app.command("history")(history.command)
 app.command("reconstruct")(reconstruct.command)
 app.command("informed")(informed.command)
+app.command("membership")(membership.command)
 app.command("reproduce")(reproduce.command)
 app.command("serve")(serve.command)
 app.add_typer(span.app, name="span")

@@ -7,14 +7,44 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, seconds_of, session, show
-from divulge.cli.target import InputShape, RateLimit, Target, TokenEnv, TrustPickle, Unseen, shape_of
-from divulge.errors import InvalidInput, JournalMismatch, TargetError
+from divulge.cli.common import (
+    GATE_INCONCLUSIVE,
+    GATE_NOT_MET,
+    Json,
+    Quiet,
+    Seed,
+    Workers,
+    gibibytes_of,
+    jobs_of,
+    seconds_of,
+    session,
+    show,
+)
+from divulge.cli.target_options import (
+    DataDir,
+    InputShape,
+    RateLimit,
+    RecipeFile,
+    Target,
+    TargetColumn,
+    TokenEnv,
+    TrustPickle,
+    Unseen,
+    shape_of,
+)
+from divulge.core.errors import InvalidInput, JournalMismatch, TargetError
 
 if TYPE_CHECKING:
     from divulge.oracles import Access
+    from divulge.report import Gate, Report
 
-FAILED_THE_THRESHOLD = 5
+INTERRUPTED = 130
+ENDINGS = {
+    "unfinished": "Started, and not run to the end",
+    "not tried": "Not started",
+    "failed": "Run to the end without a result",
+    "does not fit": "Not tried",
+}
 
 
 def command(
@@ -27,13 +57,12 @@ def command(
             "the one beside the model.",
         ),
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
-    target_column: Annotated[
-        str | None, typer.Option("--target", metavar="COLUMN", help="What is predicted, of your own table.")
-    ] = None,
+    data_dir: DataDir = None,
+    target_column: TargetColumn = None,
     unseen: Unseen = None,
-    recipe: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="recipe.json; taken from beside the model if there.")
+    recipe: RecipeFile = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="BASE", help="The model before training, or its recipe.json.")
     ] = None,
     access: Annotated[
         str | None, typer.Option(help="What the attacker may see: weights, gradient, value or label.")
@@ -41,13 +70,37 @@ def command(
     guard: Annotated[str, typer.Option(help="Defences in front of the model, such as round:4 or noise:0.01.")] = "",
     budget: Annotated[int | None, typer.Option(help="Rows each adversary may ask.")] = None,
     time: Annotated[str, typer.Option(help="How long the whole may take, such as 90s or 5m.")] = "5m",
+    memory: Annotated[
+        str,
+        typer.Option(help="How much memory the whole may use, such as 4G or 512M; on Linux the system enforces it."),
+    ] = "4G",
     price: Annotated[float | None, typer.Option(help="Price of 1,000 queries, to show costs in money.")] = None,
-    format: Annotated[list[str] | None, typer.Option(help="html, json, markdown; give it again for several.")] = None,
-    fail_on: Annotated[
-        str | None, typer.Option(help="Exit 5 if a finding is at least this severe: low, medium, high or critical.")
+    format: Annotated[
+        list[str] | None, typer.Option(help="html, pdf, json, markdown, sarif, cyclonedx; give it again for several.")
     ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            help="Exit 5 if a finding is at least this severe (low, medium, high or critical), and 6 if an attack that "
+            "could find that did not run to its end."
+        ),
+    ] = None,
+    require: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Attacks that must run to their end; exit 6 if one does not."),
+    ] = None,
+    auditor: Annotated[str, typer.Option(metavar="NAME", help="Who makes the audit, for the sign-off summary.")] = "",
+    control: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT", help="A control that you declare, such as a rate limit; it is listed, not tested."
+        ),
+    ] = None,
+    show_records: Annotated[
+        bool, typer.Option("--show-records", help="Show training records, and what was rebuilt of them, in the report.")
+    ] = False,
     resume: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Go on with the audit whose results are in this folder.")
+        Path | None, typer.Option(metavar="FOLDER", help="Continue the audit whose results are in this folder.")
     ] = None,
     input_shape: InputShape = None,
     output: Annotated[
@@ -65,14 +118,15 @@ def command(
     """Run every attack that fits a model and write a report of what it gives away."""
     with session(json=json, quiet=quiet):
         from divulge.auditing import SEVERITIES
+        from divulge.datasets import provenance
 
         if fail_on is not None and fail_on not in SEVERITIES:
             raise InvalidInput(f"--fail-on takes one of {', '.join(SEVERITIES[1:])}; got {fail_on!r}.")
         forms = _forms(format)
         folder = resume or out
         if resume is not None and not resume.is_dir():
-            raise InvalidInput(f"There is no audit in {resume} to go on with; run it with --out first.")
-        known = _known(target, data, data_dir, target_column, unseen, recipe)
+            raise InvalidInput(f"There is no audit in {resume} to continue; run it with --out first.")
+        known = provenance.data_of_model(target, data, data_dir, target=target_column, unseen=unseen)
         folder.mkdir(parents=True, exist_ok=True)
         report = _audited(
             folder,
@@ -81,6 +135,7 @@ def command(
             guard=guard,
             budget=budget,
             time=seconds_of(time),
+            memory=gibibytes_of(memory),
             price=price,
             seed=seed,
             out=folder,
@@ -89,23 +144,54 @@ def command(
             input_shape=shape_of(input_shape),
             output=output,
             workers=jobs_of(workers),
+            require=_names(require),
+            auditor=auditor,
+            controls=tuple(control or ()),
+            show_records=show_records or _public(target, data),
             token_env=token_env,
             rate_limit=rate_limit,
             data_name=_data_words(data, data_dir, target_column, unseen),
-            **known,
+            training_data=known,
+            recipe=_recipe(recipe, data, target),
+            start=start,
         )
         paths = [report.save(folder / f"report.{form}") for form in forms]
-        show({**report.as_dict(), "files": [str(path) for path in paths]}, json_wanted=json, quiet=quiet,
-             text=_text(report, paths))  # fmt: skip
-    if fail_on is not None and report.reaches(fail_on):
-        raise typer.Exit(FAILED_THE_THRESHOLD)
-    if not report.finished:
-        raise typer.Exit(130)
+        gate = report.gate(fail_on, require=_names(require)) if fail_on or require else None
+        result = {**report.as_dict(), "files": [str(path) for path in paths]}
+        if gate is not None:
+            result["gate"] = {"result": gate.result, "reason": gate.reason}
+        show(result, json_wanted=json, quiet=quiet, text=_text(report, gate, paths))
+    code = _exit_code(report, gate)
+    if code:
+        raise typer.Exit(code)
+
+
+def _exit_code(report: Report, gate: Gate | None) -> int:
+    """5 if the gate is not met, 130 after Ctrl-C, 3 if the target stopped answering, 6 if the gate is inconclusive."""
+    if gate is not None and gate.result == "not met":
+        return GATE_NOT_MET
+    if report.interrupted:
+        return INTERRUPTED
     if report.target_failed:
-        raise typer.Exit(TargetError.exit_code)
+        return TargetError.exit_code
+    return GATE_INCONCLUSIVE if gate is not None and gate.result == "inconclusive" else 0
 
 
-def _audited(folder: Path, target: str, **options: Any) -> Any:
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _public(target: str, data: str | None) -> bool:
+    """Whether the training data is one of the public sets that divulge knows by name."""
+    from divulge.datasets import names, provenance
+
+    if data is not None and not (Path(data) / "data.json").is_file():
+        return data in names()
+    folder = Path(data or target)
+    return (folder / "data.json").is_file() and provenance.read_selection(folder)[0].data in names()
+
+
+def _audited(folder: Path, target: str, **options: Any) -> Report:
     import divulge
 
     journal = folder / "answers.db"
@@ -116,35 +202,29 @@ def _audited(folder: Path, target: str, **options: Any) -> Any:
 
 
 def _forms(wanted: list[str] | None) -> list[str]:
-    names = {"html": "html", "json": "json", "markdown": "md", "md": "md"}
+    names = {
+        "html": "html", "pdf": "pdf", "json": "json", "markdown": "md", "md": "md", "sarif": "sarif",
+        "cyclonedx": "cdx.json",
+    }  # fmt: skip
     chosen = ["html", *(wanted or []), "json"]
     unknown = [form for form in chosen if form not in names]
     if unknown:
-        raise InvalidInput(f"There is no report format {unknown[0]!r}; choose html, json or markdown.")
+        raise InvalidInput(
+            f"There is no report format {unknown[0]!r}; choose html, pdf, json, markdown, sarif or cyclonedx."
+        )
     return list(dict.fromkeys(names[form] for form in chosen))
 
 
-def _known(
-    target: str, data: str | None, data_dir: Path | None, column: str | None, unseen: str | None, recipe: Path | None
-) -> dict[str, Any]:
-    """Training data, control and recipe: as the user says, or as ``divulge train`` wrote them beside the model."""
-    from divulge.datasets import record
-
-    told = record.known(target, data, data_dir, target=column, unseen=unseen)
-    known: dict[str, Any] = {}
-    if told is not None:
-        unseen_rows = told.unseen if told.unseen_labels is None else (told.unseen, told.unseen_labels)
-        known = {"training_data": told.train, "unseen": unseen_rows, "shape": told.shape, "columns": told.columns,
-                 "mean": told.mean}  # fmt: skip
-    folder = Path(data or target)
+def _recipe(given: Path | None, data: str | None, target: str) -> Any:
+    """The training recipe: as the user says, or as ``divulge train`` wrote it beside the data or the model."""
     beside = Path(target) if Path(target).is_dir() else Path(target).parent
-    found = (path for path in (folder / "recipe.json", beside / "recipe.json") if path.is_file())
-    path = recipe or next(found, None)
-    if path is not None:
-        from divulge.training import Recipe
+    found = (path for path in (Path(data or target) / "recipe.json", beside / "recipe.json") if path.is_file())
+    path = given or next(found, None)
+    if path is None:
+        return None
+    from divulge.training import Recipe
 
-        known["recipe"] = Recipe.load(path)
-    return known
+    return Recipe.load(path)
 
 
 def _data_words(data: str | None, data_dir: Path | None, column: str | None, unseen: str | None) -> list[str]:
@@ -153,19 +233,21 @@ def _data_words(data: str | None, data_dir: Path | None, column: str | None, uns
     return [*([data] if data is not None else []), *(str(word) for pair in options if pair[1] for word in pair)]
 
 
-def _text(report: Any, paths: list[Path]) -> str:
-    from divulge.report.document import duration
+def _text(report: Report, gate: Gate | None, paths: list[Path]) -> str:
+    from divulge.core.text import clean
+    from divulge.report.document import badge, ranked
+    from divulge.report.text import duration
 
-    lines = [f"{report.severity.upper()}: what {report.target['name']} gives away ({duration(report.seconds)})"]
+    lines = [f"{report.headline.upper()}: what {report.target['name']} gives away ({duration(report.seconds)})"]
     lines += [*report.verdict, ""]
-    for level in ("critical", "high", "medium", "low", "none"):
-        found = [finding for finding in report.findings if finding.severity == level]
-        lines += [f"  {'advice' if f.adversary is None else f.severity:<9}{f.title}" for f in found]
-    for heading, tried in (("Tried without a result:", True), ("Not tried:", False)):
-        told = [f"  {s.title}: {s.reason}" for s in report.skipped if s.tried == tried]
-        lines += ["", heading, *told] if told else []
+    lines += [f"  {badge(finding):<14}{finding.title}" for finding in ranked(report.findings)]
+    for ending, heading in ENDINGS.items():
+        items = [f"  {skip.title}: {skip.reason}" for skip in report.skipped if skip.ending == ending]
+        lines += ["", f"{heading}:", *items] if items else []
     if report.target_failed:
-        lines += ["", "The target stopped answering before all attacks were done; go on with --resume."]
-    if not report.finished:
-        lines += ["", "Stopped early; go on with --resume."]
-    return "\n".join([*lines, "", *(f"Wrote {path}" for path in paths)])
+        lines += ["", "The target stopped answering before all attacks were done; continue with --resume."]
+    if report.interrupted:
+        lines += ["", "Stopped early; continue with --resume."]
+    if gate is not None:
+        lines += ["", f"Gate {gate.result}: {gate.reason}"]
+    return "\n".join([*map(clean, lines), "", *(f"Wrote {clean(str(path))}" for path in paths)])

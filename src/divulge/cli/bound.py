@@ -1,4 +1,4 @@
-"""``divulge bound``: how likely any attacker rebuilds a record, and how much protection is enough."""
+"""``divulge bound``: the chance of a reconstruction at most, and how much protection is enough."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, session, show
-from divulge.errors import InvalidInput
+from divulge.cli.target_options import DataDir, TargetColumn
+from divulge.core.errors import InvalidInput
+from divulge.core.storage import write
 
 if TYPE_CHECKING:
-    from divulge.protection import Schedule
+    from divulge.protection import Kappa, Schedule
 
 
 def command(
@@ -20,8 +22,8 @@ def command(
         str | None,
         typer.Option(metavar="NAME|FILE", help="Estimate a blind guess's chance (kappa) from these records."),
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="What is predicted, of your own table.")] = None,
+    data_dir: DataDir = None,
+    target: TargetColumn = None,
     eta: Annotated[
         float | None, typer.Option(help="A reconstruction counts within this error (Euclidean, with --prior).")
     ] = None,
@@ -52,23 +54,30 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """The smallest noise (and largest epsilon) that keeps every attacker's chance of a reconstruction small."""
-    with session(json=json, quiet=quiet):
-        from divulge.protection.page import chance
+    """Compute the smallest noise (and largest epsilon) that keeps the chance of a reconstruction small.
 
-        log_kappa, source, counted = _log_kappa(data, data_dir, target, eta, error, prior, kappa, seed)
-        schedule = _schedule(recipe, records, counted, steps, sampling_rate)
+    For attackers who know every other record, and of this one only the population that it comes from."""
+    with session(json=json, quiet=quiet):
+        from divulge.protection.recommend import chance
+
+        log_kappa, source, found = _log_kappa(data, data_dir, target, eta, error, prior, kappa, seed)
+        schedule = _schedule(recipe, records, None if found is None else found.records, steps, sampling_rate)
         if epsilon is not None:
             rows, accepted = _at_epsilon(log_kappa, epsilon, delta, schedule), None
             heading = f"At epsilon {epsilon:g}, delta {delta:g}, {_training(schedule)}:"
         else:
             rows, accepted = _recommended(log_kappa, gamma, delta, schedule), gamma
-            heading = f"To keep every attacker's chance at or below {gamma:g}, {_training(schedule)}:"
+            heading = f"To keep the chance of a reconstruction at or below {gamma:g}, {_training(schedule)}:"
         lines = [f"A blind guess has a chance of {chance(log_kappa)} ({source}).", heading]
         lines += [f"  {row['bound']:<34} " + _described(row) for row in rows]
+        members = None if epsilon is None else _membership(epsilon, delta, schedule)
+        lines += [] if members is None else [_members_found(members)]
+        lines += [_REACH, *_ceiling(found, rows[0], schedule, delta)]
         result: dict[str, Any] = {
             "log_kappa": log_kappa, "kappa": math.exp(log_kappa), "kappa_from": source, "gamma": accepted,
+            "kappa_ceiling": None if found is None else found.ceiling,
             "delta": delta, "steps": schedule.steps, "sampling_rate": schedule.sampling_rate, "bounds": rows,
+            "membership": members,
         }  # fmt: skip
         if out is not None:
             path = _plot(log_kappa, delta, schedule, accepted, out)
@@ -77,11 +86,56 @@ def command(
         show(result, json_wanted=json, quiet=quiet, text="\n".join(lines))
 
 
+def _membership(epsilon: float, delta: float, schedule: Schedule) -> dict[str, Any]:
+    """What is proven of membership inference at this epsilon: by epsilon alone, and by the noise of the training."""
+    from divulge.protection import membership_advantage_bound, membership_bound, subsampled_bound
+    from divulge.training.private import accounting
+
+    levels = (0.1, 0.01, 0.001)
+    noise = accounting.noise_for(epsilon, delta=delta, steps=schedule.steps, sampling_rate=schedule.sampling_rate)
+    training: Any = {"noise_multiplier": noise, "sampling_rate": schedule.sampling_rate, "steps": schedule.steps}
+    return {
+        "advantage": membership_advantage_bound(epsilon=epsilon, delta=delta),
+        "tpr_at_fpr": {f"{fpr:g}": membership_bound(fpr, epsilon=epsilon, delta=delta) for fpr in levels},
+        "tpr_at_fpr_of_this_training": {f"{fpr:g}": subsampled_bound(fpr, **training) for fpr in levels},
+    }
+
+
+def _members_found(members: dict[str, Any]) -> str:
+    tight = members["tpr_at_fpr_of_this_training"]
+    found = ", ".join(f"{share:.2%} at {float(fpr):.1%} false positives" for fpr, share in tight.items())
+    return f"Of the members nobody finds more than {found}; the advantage is at most {members['advantage']:.3f}."
+
+
+_REACH = (
+    "This is for attackers who know every other record, and of this one only the population that it comes from. "
+    "Whoever knows part of the record, such as all columns but one, guesses better: give --kappa for them."
+)
+
+
+def _ceiling(found: Kappa | None, row: dict[str, Any], schedule: Schedule, delta: float) -> list[str]:
+    """What is assumed of a blind guess that was estimated, and what holds without the assumption."""
+    from divulge.protection import guarantees
+    from divulge.protection.recommend import TIGHT, chance
+
+    if found is None:
+        return []
+    said = (
+        f"It is assuming the best blind guess is the one found (the best of {found.guesses}). The proven ceiling for "
+        f"every blind guess is {found.ceiling:.3g}"
+    )
+    if found.ceiling >= 1:
+        return [f"{said}: nothing is proven without the assumption."]
+    log_ceiling, noise = math.log(found.ceiling), row["noise_multiplier"]
+    _, gammas = guarantees(noise, log_kappa=log_ceiling, schedule=schedule, delta=delta, names=(TIGHT,))
+    return [f"{said}, with which noise multiplier {noise:.4g} gives a chance of at most {chance(gammas[TIGHT])}."]
+
+
 def _log_kappa(
     data: str | None, data_dir: Path | None, target: str | None, eta: float | None, error: str, prior: str | None,
     kappa: float | None, seed: int,
-) -> tuple[float, str, int | None]:  # fmt: skip
-    """The blind guess's chance, where it comes from, and how many records there are."""
+) -> tuple[float, str, Kappa | None]:  # fmt: skip
+    """The blind guess's chance, where it comes from, and the estimate if there is one."""
     from divulge.protection import priors
 
     given = [name for name, value in (("--data", data), ("--prior", prior), ("--kappa", kappa)) if value is not None]
@@ -102,10 +156,10 @@ def _log_kappa(
         found = priors.estimate_kappa(rows, eta, error=cast("Any", error), seed=seed)
         if found.upper >= 1:
             raise InvalidInput(f"With --eta {eta:g} a blind guess is always right; count only closer ones.")
-        told = (
+        source = (
             f"at most, with {found.confidence:.0%} confidence; {found.estimate:.3g} seen in {found.records:,} records"
         )
-        return math.log(found.upper), told, len(rows)
+        return math.log(found.upper), source, found
     assert prior is not None
     name, *numbers = prior.split(":")
     try:
@@ -147,8 +201,9 @@ def _recommended(log_kappa: float, gamma: float, delta: float, schedule: Schedul
 
 
 def _at_epsilon(log_kappa: float, epsilon: float, delta: float, schedule: Schedule) -> list[dict[str, Any]]:
-    from divulge.protection import accounting, bounds, guarantees
-    from divulge.protection.page import PURE
+    from divulge.protection import bounds, guarantees
+    from divulge.protection.recommend import PURE
+    from divulge.training.private import accounting
 
     noise = accounting.noise_for(epsilon, delta=delta, steps=schedule.steps, sampling_rate=schedule.sampling_rate)
     _, gammas = guarantees(noise, log_kappa=log_kappa, schedule=schedule, delta=delta)
@@ -163,9 +218,8 @@ def _at_epsilon(log_kappa: float, epsilon: float, delta: float, schedule: Schedu
 def _plot(log_kappa: float, delta: float, schedule: Schedule, accepted: float | None, out: Path) -> Path:
     from divulge.protection import page
 
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "bounds.png"
-    path.write_bytes(page(log_kappa, schedule=schedule, delta=delta).plot(accepted))
+    write(path, page(log_kappa, schedule=schedule, delta=delta).plot(accepted))
     return path
 
 
@@ -175,7 +229,7 @@ def _training(schedule: Schedule) -> str:
 
 
 def _described(row: dict[str, Any]) -> str:
-    from divulge.protection.page import chance
+    from divulge.protection.recommend import chance
 
     parts = [] if "log_gamma" not in row else [f"chance {chance(row['log_gamma'])}"]
     parts += [f"{name.replace('_', ' ')} {row[name]:.4g}" for name in ("noise_multiplier", "epsilon") if name in row]

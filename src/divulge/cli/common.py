@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import sys
 import warnings
@@ -14,45 +12,50 @@ from typing import Annotated, Any
 
 import typer
 
-from divulge.errors import DivulgeError, InvalidInput
-from divulge.progress import Step, listening
+from divulge.core.errors import DivulgeError, InvalidInput
+from divulge.core.hints import for_command_line
+from divulge.core.json import dumps
+from divulge.core.memory import explained
+from divulge.core.progress import WHOLE, Step, listening
+from divulge.core.text import clean, clean_lines
 
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Fixes every random choice.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Write results to this folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no text; the exit code tells.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing; the exit code is the result.")]
 Workers = Annotated[
     str | None,
     typer.Option("--workers", metavar="N|all|tcp://HOST:PORT", help="Processes on this machine, or a Dask cluster."),
 ]
-WHOLE = "audit"
-"""The stage that stands for the whole run; every other stage is a part of it and makes room for the next."""
+UnusedSeed = Annotated[int, typer.Option("--seed", min=0, help="Accepted as by every command; nothing here is random.")]
+GATE_NOT_MET = 5
+GATE_INCONCLUSIVE = 6
 
 
 @contextmanager
 def session(*, json: bool = False, quiet: bool = False) -> Iterator[None]:
     """Run a command's body: progress on the terminal, errors as one sentence, exit codes as documented.
 
-    Warnings of the libraries beneath are for programmers, and not shown.
+    Warnings of other libraries are for programmers, and not shown.
     """
     try:
-        with warnings.catch_warnings(), _progress(enabled=not (json or quiet)):
+        with warnings.catch_warnings(), _progress(enabled=not (json or quiet)), explained():
             warnings.simplefilter("ignore")
             yield
     except DivulgeError as error:
-        typer.echo(f"divulge: {error}", err=True)
+        typer.echo(f"divulge: {clean(for_command_line(str(error), sys.argv[1:]))}", err=True)
         raise typer.Exit(error.exit_code) from error
     except BrokenPipeError:
         raise
     except OSError as error:
-        typer.echo(f"divulge: {_told(error)}", err=True)
+        typer.echo(f"divulge: {clean(_refusal(error))}", err=True)
         raise typer.Exit(DivulgeError.exit_code) from error
     except KeyboardInterrupt as interrupt:
         typer.echo("divulge: stopped.", err=True)
         raise typer.Exit(130) from interrupt
 
 
-def _told(error: OSError) -> str:
+def _refusal(error: OSError) -> str:
     """What the system refused: a folder that cannot be written to, a full disk."""
     reason = error.strerror or str(error)
     return f"{reason}: {error.filename}." if error.filename is not None else f"{reason}."
@@ -66,8 +69,16 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
+def gibibytes_of(text: str) -> float:
+    """An amount of memory as people write it, in gibibytes: 4, 4G, 1.5G, 512M."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([MG]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    if not match:
+        raise InvalidInput(f"An amount of memory is written like 4G or 512M; got {text!r}.")
+    return float(match[1]) / (1024 if match[2].upper() == "M" else 1)
+
+
 def jobs_of(workers: str | None) -> int | str | None:
-    """``--workers`` as divulge.workers takes it: a number is a number of processes."""
+    """``--workers`` as divulge.core.workers takes it: a number is a number of processes."""
     if workers is None or workers == "all" or "://" in workers:
         return workers
     if not workers.isdecimal() or int(workers) == 0:
@@ -78,25 +89,9 @@ def jobs_of(workers: str | None) -> int | str | None:
 def show(result: dict[str, Any], *, json_wanted: bool, quiet: bool, text: str) -> None:
     """Print a command's result: ``text`` for a person, or the dictionary as one JSON object for a program."""
     if json_wanted:
-        sys.stdout.write(json.dumps(_plain(result)) + "\n")
+        sys.stdout.write(dumps(result) + "\n")
     elif not quiet:
-        typer.echo(text)
-
-
-def _plain(value: Any) -> Any:
-    """JSON-ready values: tensors, arrays, paths and results, with null for NaN and infinity, which JSON lacks."""
-    if isinstance(value, dict):
-        return {str(name): _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, str | int):
-        return value
-    for convert in ("as_dict", "tolist"):
-        if hasattr(value, convert):
-            return _plain(getattr(value, convert)())
-    return str(value)
+        typer.echo(clean_lines(text))
 
 
 @contextmanager

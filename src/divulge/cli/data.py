@@ -7,30 +7,38 @@ from typing import Annotated, Any
 
 import typer
 
-from divulge.cli.common import Json, Quiet, session, show
-from divulge.errors import MissingData
+from divulge.cli.common import Json, Out, Quiet, UnusedSeed, session, show
+from divulge.cli.target_options import DataDir
+from divulge.core.errors import MissingData
+from divulge.core.storage import write_json
 
 
 def command(
     name: Annotated[str | None, typer.Argument(help="A data set; by default all of them.")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch it from its public home if missing.")] = False,
-    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where picture sets lie.")] = None,
-    mirror: Annotated[str | None, typer.Option(metavar="URL", help="Another home that holds the same files.")] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Download it from its public source if it is missing.")
+    ] = False,
+    data_dir: DataDir = None,
+    mirror: Annotated[str | None, typer.Option(metavar="URL", help="Another source of the same files.")] = None,
+    seed: UnusedSeed = 0,
+    out: Out = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show the data sets that divulge knows by name, and check that they are whole."""
+    """List the data sets that divulge knows by name, and check that their files are complete."""
     with session(json=json, quiet=quiet):
         from divulge import datasets
 
         if name is not None:
             if download:
                 datasets.download(name, data_dir, home=mirror)
-            told = {name: _state(datasets.load(name, data_dir))}
+            states = {name: _state(datasets.load(name, data_dir))}
         else:
-            told = {known: _look(known, data_dir) for known in datasets.names()}
-        text = "\n".join(f"{known}: {state['told']}" for known, state in told.items())
-        show(told, json_wanted=json, quiet=quiet, text=text)
+            states = {known: _look(known, data_dir) for known in datasets.names()}
+        text = "\n".join(f"{known}: {state['told']}" for known, state in states.items())
+        if out is not None:
+            write_json(out / "data.json", states)
+        show(states, json_wanted=json, quiet=quiet, text=text)
 
 
 def _look(name: str, data_dir: Path | None) -> dict[str, Any]:
@@ -44,5 +52,5 @@ def _look(name: str, data_dir: Path | None) -> dict[str, Any]:
 
 def _state(dataset: Any) -> dict[str, Any]:
     rows = {"train": len(dataset.stored_train.y), "test": len(dataset.stored_test.y)}
-    told = f"{rows['train']} training and {rows['test']} test rows of shape {dataset.shape}"
-    return {"present": True, **rows, "shape": list(dataset.shape), "classes": list(dataset.classes), "told": told}
+    summary = f"{rows['train']} training and {rows['test']} test rows of shape {dataset.shape}"
+    return {"present": True, **rows, "shape": list(dataset.shape), "classes": list(dataset.classes), "told": summary}

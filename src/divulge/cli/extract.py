@@ -1,4 +1,4 @@
-"""``divulge extract``: copy a model from its answers alone, and say how exact the copy is and what it cost."""
+"""``divulge extract``: copy a model from its answers, with the error of the copy and its cost in queries."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, Workers, session, show
-from divulge.cli.target import Budget, InputShape, Journal, RateLimit, Target, TokenEnv, TrustPickle, opened
-from divulge.errors import DivulgeError, InvalidInput
+from divulge.cli.target_options import Budget, InputShape, Journal, RateLimit, Target, TokenEnv, TrustPickle, opened
+from divulge.core.errors import DivulgeError, InvalidInput
+from divulge.core.storage import write_json
 
 if TYPE_CHECKING:
     from divulge.extraction import Extraction
@@ -17,22 +18,22 @@ if TYPE_CHECKING:
 
 METHODS = {
     "gradient": ("default", "deep", "paper", "softmax", "training", "training-paper"),
-    "value": ("default", "paper", "worst-case", "training", "training-paper"),
-    "label": (),
+    "value": ("default", "paper", "worst-case", "last-layer", "training", "training-paper"),
+    "label": ("default",),
 }
 NOT_COPIED = 3
 
 
 def command(
     target: Target,
-    access: Annotated[str, typer.Option(help="What the attacker may see: gradient or value.")] = "gradient",
+    access: Annotated[str, typer.Option(help="What the attacker may see: gradient, value or label.")] = "gradient",
     budget: Budget = None,
     width: Annotated[int | None, typer.Option(help="Hidden neurons, if known; only --method paper needs it.")] = None,
     method: Annotated[
         str,
         typer.Option(
-            help="default, deep (two hidden layers), paper or softmax with gradients; default, paper or worst-case "
-            "with values; training or training-paper with either."
+            help="default, deep (the same), paper or softmax with gradients; default, paper, worst-case "
+            "or last-layer with values; training or training-paper with either; default with labels."
         ),
     ] = "default",
     precision: Annotated[str, typer.Option(help="native, or double to ask a float64 copy of the model.")] = "native",
@@ -43,6 +44,12 @@ def command(
     checks: Annotated[
         int | None, typer.Option(help="Fresh rows to verify the copy on; training: test rows whose labels are asked.")
     ] = None,
+    scale: Annotated[
+        float | None, typer.Option(help="label: standard deviation of the inputs among which the boundary is searched.")
+    ] = None,
+    bounds: Annotated[
+        str | None, typer.Option(metavar="0,1", help="label: the smallest and the largest input that may be asked.")
+    ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write the copy as model.onnx too.")] = False,
     journal: Journal = None,
     token_env: TokenEnv = None,
@@ -52,17 +59,19 @@ def command(
         str | None, typer.Option(metavar="NAME", help="training: what to fit, such as one-hidden or two-conv.")
     ] = None,
     queries: Annotated[str, typer.Option(metavar="10,100", help="training: one copy for each number.")] = "100",
-    data: Annotated[str, typer.Option(help="training: data set or path to query with, or gaussian.")] = "gaussian",
+    data: Annotated[
+        str, typer.Option(help="training: the inputs to ask: a data set, a path, or gaussian.")
+    ] = "gaussian",
     choose: Annotated[str, typer.Option(help="training: which inputs to ask: random, k-means or active.")] = "random",
     ensemble: Annotated[int, typer.Option(help="training: students whose logits are averaged.")] = 1,
     unlabelled: Annotated[
-        str | None, typer.Option(metavar="DATA", help="training: data set or path to learn from again, unlabelled.")
+        str | None, typer.Option(metavar="DATA", help="training: more inputs that the students label and learn from.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="training: steps of each fit; as the queries need by default.")
+        int | None, typer.Option(help="training: steps of each fit; by default by the number of queries.")
     ] = None,
     guard: Annotated[
-        str, typer.Option(help="What stands before the model, such as round:6, smoothgrad:0.3 or saliency.")
+        str, typer.Option(help="Defences in front of the model, such as round:6, smoothgrad:0.3 or saliency.")
     ] = "",
     workers: Workers = None,
     seed: Seed = 0,
@@ -70,7 +79,7 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Copy a model from its gradients or values. Exits 3 if no copy as good as exact was found, 4 without budget."""
+    """Copy a model from its gradients, values or labels. Exits 3 if no copy was found, 4 without budget."""
     with session(json=json, quiet=quiet):
         _check(access, method)
         oracle = opened(
@@ -78,7 +87,7 @@ def command(
             trust_pickle=trust_pickle, journal=journal, token_env=token_env, rate_limit=rate_limit,
         )  # fmt: skip
         if method.startswith("training"):
-            from divulge.cli.learning import Asked, learn
+            from divulge.cli.extract_by_training import Asked, learn
 
             asked = Asked(
                 student, queries, data, unlabelled, choose, ensemble, steps, guard, access, method, checks or 0, seed,
@@ -92,6 +101,20 @@ def command(
             from divulge.oracles import guards
 
             oracle = guards.guard(guard)(oracle)
+        if access == "label":
+            from divulge.cli.extract_from_labels import Asked as FromLabels
+            from divulge.cli.extract_from_labels import rebuild
+
+            asked_labels = FromLabels(scale=scale, bounds=bounds, checks=checks, seed=seed)
+            rebuild(oracle, asked_labels, out=out, onnx=onnx, json=json, quiet=quiet)
+            return
+        if method == "last-layer":
+            from divulge.cli import extract_last_layer
+
+            extract_last_layer.find(oracle, seed=seed, out=out, json=json, quiet=quiet)
+            return
+        if scale is not None or bounds is not None:
+            raise InvalidInput("Only --access label takes --scale and --bounds.")
         options = {"seed": seed, **({"width": width} if width is not None else {})}
         try:
             stolen = _attack(oracle, access, method, checks, options)
@@ -108,9 +131,7 @@ def command(
 
 def _check(access: str, method: str) -> None:
     if access not in METHODS:
-        raise InvalidInput(f"--access takes gradient or value for an exact copy; got {access!r}.")
-    if not METHODS[access]:
-        raise InvalidInput("Labels alone do not give an exact copy; use --access value, or divulge span for labels.")
+        raise InvalidInput(f"--access takes gradient, value or label; got {access!r}.")
     if method not in METHODS[access]:
         raise InvalidInput(f"With {access} access --method is one of {', '.join(METHODS[access])}; got {method!r}.")
 
@@ -144,27 +165,34 @@ def _attack(oracle: Oracle, access: str, method: str, checks: int | None, option
 
 def _deliver(stolen: Extraction, out: Path | None, *, onnx: bool, json: bool, quiet: bool) -> None:
     """Write the copy and its figures, then show them."""
-    from json import dumps
-
     result = stolen.as_dict()
     if out is not None:
         stolen.save(out)
         if onnx:
             stolen.to_onnx(out / "model.onnx")
-        (out / "extraction.json").write_text(dumps(result, indent=2, default=str) + "\n")
+        write_json(out / "extraction.json", result)
         result["out"] = str(out)
     show(result, json_wanted=json, quiet=quiet, text=_text(stolen, out))
 
 
+def _claim(stolen: Extraction) -> str:
+    """What ``exact`` claims."""
+    verification = stolen.facts.get("verification")
+    return str(verification.get("claim", "")) if isinstance(verification, dict) and stolen.exact else ""
+
+
 def _text(stolen: Extraction, out: Path | None) -> str:
-    spent = stolen.ledger
+    spent, verifying = stolen.cost, stolen.verification.total
     relative = stolen.worst_error / stolen.scale if stolen.scale else stolen.worst_error
     verdict = "exact" if stolen.exact else "as good as exact" if stolen.close else "not exact"
     lines = [
         f"{verdict}: {stolen.width} hidden neurons, worst error {stolen.worst_error:.2g} "
         f"({relative:.1g} of the outputs' standard deviation) on {stolen.verified_points:,} fresh points",
-        f"asked {spent.total:,} rows ({spent.gradient:,} gradients, {spent.value:,} values) in {stolen.seconds:.1f} s",
+        f"asked {spent.total:,} rows ({spent.gradient:,} gradients, {spent.value:,} values) in {stolen.seconds:.1f} s"
+        + (f", and {verifying:,} more to verify the copy" if verifying else ""),
     ]
+    claim = _claim(stolen)
+    lines += [claim] if claim else []
     if stolen.reason:
         lines.append(f"why: {stolen.reason}")
     if stolen.exact and stolen.smallest_gap:

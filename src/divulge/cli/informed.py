@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, Workers, jobs_of, session, show
-from divulge.errors import AttackFailed, InvalidInput
+from divulge.cli.target_options import DataDir, RecipeFile, TargetColumn, TrustPickle
+from divulge.core.errors import AttackFailed, InvalidInput
+from divulge.core.storage import replacing, write_arrays, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,34 +29,32 @@ def command(
         int | None,
         typer.Option(metavar="ROW", help="Rehearse: leave out this row of --known, or of data.json beside the model."),
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="What is predicted, of your own table.")] = None,
-    recipe: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="recipe.json; taken from beside the model if there.")
-    ] = None,
+    data_dir: DataDir = None,
+    target: TargetColumn = None,
+    recipe: RecipeFile = None,
     attack: Annotated[
-        str | None, typer.Option(help="glm (estimators), direct, ridge or reconn; by default what fits.")
+        str | None, typer.Option(help="glm (estimators), direct, ridge or network; by default the one that fits.")
     ] = None,
     shadows: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="Records to train shadow models with (ridge, reconn).")
+        str | None, typer.Option(metavar="NAME|FILE", help="Records to train shadow models with (ridge, network).")
     ] = None,
     shadow_models: Annotated[int, typer.Option(help="How many shadow models.")] = 1000,
     access: Annotated[
         str, typer.Option(help="What the adversary sees of a network: weights, or logits on probe rows.")
     ] = "weights",
     probes: Annotated[int, typer.Option(help="How many rows are asked with --access logits.")] = 200,
-    runs: Annotated[float, typer.Option(help="Training runs the direct attack may spend.")] = 90,
-    trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")] = False,
+    runs: Annotated[float, typer.Option(help="Training runs that the direct attack may take.")] = 90,
+    trust_pickle: TrustPickle = False,
     workers: Workers = None,
     seed: Seed = 0,
     out: Out = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rebuild the one record that is not known, from the released model and all the others.
+    """Rebuild the one unknown training record, from the released model and all other records.
 
-    With --out the record is written as NPZ and JSON and, beside the nearest record that is known anyway, as a picture
-    or as a table; shadow models are kept there too, and a run that died goes on from them.
+    With --out the record is written as NPZ and JSON, and as a picture or table beside the nearest known record. Shadow
+    models are kept there too, and an interrupted run continues from them. Exits 3 if the record is not trusted.
     """
     with session(json=json, quiet=quiet):
         from torch import nn
@@ -71,7 +71,8 @@ def command(
             folder=None if out is None else out / "shadows", workers=jobs_of(workers),
         )  # fmt: skip
         judged, label = (record.x, record.y) if rest.truth is None else (rest.truth, rest.label)
-        beside = informed.yardsticks(judged.reshape(1, -1), [label], rest.X, rest.y)
+        scale = 1.0 if record.scale is None else record.scale
+        beside = informed.yardsticks(judged.reshape(1, -1) / scale, [label], rest.X.flatten(1) / scale, rest.y)
         result = {
             **record.as_dict(), "nearest": float(beside.nearest[0]), "nearest_row": int(beside.neighbour[0]),
             "class_mean": float(beside.class_mean[0]),
@@ -87,7 +88,7 @@ def command(
 
 @dataclass(frozen=True)
 class _Rest:
-    """What the adversary knows, how a record looks, and the record left out where this is a rehearsal."""
+    """What the adversary knows, the shape of a record, and in a rehearsal the record left out."""
 
     X: Tensor
     y: Tensor
@@ -102,21 +103,21 @@ class _Rest:
 def _known(folder: Path, known: str | None, leave_out: int | None, data_dir: Path | None, target: str | None) -> _Rest:
     import torch
 
-    from divulge.datasets import record
+    from divulge.datasets import provenance
 
     if known is None and leave_out is None:
         raise InvalidInput("Give the known records with --known, or rehearse with --leave-out ROW.")
-    told = record.known(folder, known, data_dir, target=target)
-    if told is None:
+    data = provenance.data_of_model(folder, known, data_dir, target=target)
+    if data is None:
         raise InvalidInput(f"{folder / 'data.json'} is not there; say with --known which rows were trained on.")
-    X, y = told.train
-    mean: Tensor | float = 0.0 if told.mean is None else told.mean
+    X, y = data.train
+    mean: Tensor | float = 0.0 if data.mean is None else data.mean
     if leave_out is None:
-        return _Rest(X, y, told.shape, told.columns, mean)
+        return _Rest(X, y, data.shape, data.columns, mean)
     if not 0 <= leave_out < len(X):
         raise InvalidInput(f"There are {len(X)} training rows; --leave-out takes a number below that, got {leave_out}.")
     keep = torch.arange(len(X)) != leave_out
-    return _Rest(X[keep], y[keep], told.shape, told.columns, mean, X[leave_out], y[leave_out].item())
+    return _Rest(X[keep], y[keep], data.shape, data.columns, mean, X[leave_out], y[leave_out].item())
 
 
 def _attack(
@@ -128,8 +129,8 @@ def _attack(
 
     if name == "glm":
         return informed.glm(released, rest.X.double().numpy(), rest.y.numpy())
-    if name not in ("direct", "ridge", "reconn"):
-        raise InvalidInput(f"There is no attack {name!r}; choose glm, direct, ridge or reconn.")
+    if name not in ("direct", "ridge", "network"):
+        raise InvalidInput(f"There is no attack {name!r}; choose glm, direct, ridge or network.")
     from divulge.training import Recipe
 
     how = Recipe.load(recipe or (model if model.is_dir() else model.parent))
@@ -157,15 +158,13 @@ def _attack(
 def _write(out: Path, record: Record, rest: _Rest, beside: Yardsticks, result: dict[str, Any]) -> None:
     """The record for programs (NPZ, JSON) and for eyes: a picture, or a table with a line for each column."""
     import csv
-    import json
 
     import numpy as np
 
     from divulge import informed
 
-    out.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(out / "record.npz", x=record.x.numpy(), y=np.asarray(record.y))
-    (out / "record.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_arrays(out / "record.npz", {"x": record.x.numpy(), "y": np.asarray(record.y)})
+    write_json(out / "record.json", result)
     if len(rest.shape) == 3:
         targets = None if rest.truth is None else (rest.truth + rest.mean)[None]
         seen = replace(record, x=record.x + rest.mean)
@@ -175,14 +174,15 @@ def _write(out: Path, record: Record, rest: _Rest, beside: Yardsticks, result: d
     if rest.truth is not None:
         table["left out"] = rest.truth
     names = rest.columns or tuple(str(number) for number in range(record.x.numel()))
-    with (out / "record.csv").open("w", newline="") as file:
+    with replacing(out / "record.csv") as part, part.open("w", newline="") as file:
         lines = csv.writer(file)
         lines.writerow(["column", *table])
         lines.writerows(zip(names, *(values.flatten().tolist() for values in table.values()), strict=True))
 
 
 def _text(name: str, record: Record, rest: _Rest, result: dict[str, Any], out: Path | None) -> str:
-    lines = [f"{name}: expected mean squared error {record.predicted_error:.3g}, {record.seconds:.1f} s"]
+    units = "" if record.scale is None else " (errors are in units of each column's spread)"
+    lines = [f"{name}: expected mean squared error {record.predicted_error:.3g}, {record.seconds:.1f} s{units}"]
     mean = "mean of all" if rest.y.is_floating_point() else "mean of its class"
     near = f"the nearest known record is at {result['nearest']:.3g}, the {mean} at {result['class_mean']:.3g}"
     if rest.truth is None:

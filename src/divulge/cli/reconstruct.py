@@ -8,27 +8,34 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, seconds_of, session, show
-from divulge.cli.target import Unseen
-from divulge.errors import DivulgeError, InvalidInput
+from divulge.cli.target_options import DataDir, TargetColumn, TrustPickle, Unseen
+from divulge.core.errors import DivulgeError, InvalidInput
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from divulge.reconstruction import Diagnosis, Match, PaperSettings, Reconstruction
-    from divulge.reconstruction.kkt import Method
+    from divulge.reconstruction.from_weights import Method
 
 
 def command(
     model: Annotated[str, typer.Argument(help="A saved-model folder, .safetensors, .onnx or module:function.")],
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="BASE", help="The model before training, or its recipe.json: attack the difference."),
+    ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="TRAIN", help="Training data, for scoring only; data.json beside it if there.")
+        str | None,
+        typer.Option(
+            metavar="TRAIN", help="Training data, for scoring only; by default by the data.json beside the model."
+        ),
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
-    target_column: Annotated[
-        str | None, typer.Option("--target", metavar="COLUMN", help="What is predicted, of your own table.")
-    ] = None,
+    data_dir: DataDir = None,
+    target_column: TargetColumn = None,
     unseen: Unseen = None,
-    n: Annotated[int | None, typer.Option(help="How many training inputs; read from the weights by default.")] = None,
+    n: Annotated[
+        int | None, typer.Option(help="How many training inputs; by default estimated from the weights.")
+    ] = None,
     mean: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The mean subtracted before training (.npy), if it is known.")
     ] = None,
@@ -37,7 +44,11 @@ def command(
     ] = False,
     value_range: Annotated[
         str | None,
-        typer.Option("--range", metavar="LOW,HIGH", help="Range of the input values, or none; 0,1 but for tables."),
+        typer.Option(
+            "--range",
+            metavar="LOW,HIGH",
+            help="Range of the input values, or none; by default 0,1, and none for tables.",
+        ),
     ] = None,
     method: Annotated[
         str, typer.Option(help="row-space (ours), paper (Haim et al. 2022 as printed) or kinks (two inputs).")
@@ -47,23 +58,27 @@ def command(
         typer.Option(metavar="TRIALS", help="Search for the paper's hyper-parameters first (--method paper)."),
     ] = None,
     restarts: Annotated[
-        int | None, typer.Option(help="Restarts run together; four, or eight from separated pictures.")
+        int | None,
+        typer.Option(help="Restarts run together; by default four, or eight where pictures are separated first."),
     ] = None,
     time: Annotated[
         str | None,
-        typer.Option(help="How long to go on with restarts, such as 90s or 5m; a fifth of it for the control."),
+        typer.Option(help="Time for restarts, such as 90s or 5m; a fifth of it is for the control."),
     ] = None,
-    control: Annotated[bool, typer.Option(help="Also attack broken weights, to show what is found in nothing.")] = True,
-    trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load pickled models; they run code.")] = False,
+    control: Annotated[bool, typer.Option(help="Also attack weights reconnected at random: the control.")] = True,
+    trust_pickle: TrustPickle = False,
     workers: Workers = None,
     seed: Seed = 0,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="For results; a run that died goes on from there.")
+        Path,
+        typer.Option(
+            "--out", metavar="FOLDER", help="Write results to this folder; an interrupted run continues from it."
+        ),
     ] = Path("reconstructed"),
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rebuild training inputs from a model's weights: samples as PNG and NPZ, pairs and margins where data is given."""
+    """Rebuild training inputs from a model's weights. Writes PNG and NPZ, and scores where the data is known."""
     with session(json=json, quiet=quiet):
         from divulge import reconstruction
         from divulge.oracles import load_model
@@ -76,7 +91,10 @@ def command(
             "shape": truth.get("shape"),
         }  # fmt: skip
         limit = None if time is None else seconds_of(time)
-        beside = control and method == "row-space"
+        beside = control and method == "row-space" and start is None
+        if start is not None:
+            _check_alone(method, search, restarts)
+            options["start"] = _base(start, trust_pickle=trust_pickle)
         found = reconstruction.from_weights(
             module, method=cast("Method", method), restarts=restarts,
             settings=_searched(module, method, search, n, seed, out, jobs_of(workers)), workers=jobs_of(workers),
@@ -101,10 +119,25 @@ def command(
         raise typer.Exit(3)
 
 
+def _check_alone(method: str, search: int | None, restarts: int | None) -> None:
+    if method != "row-space" or search is not None or restarts is not None:
+        raise InvalidInput("--start has no restarts to set: leave out --method, --search and --restarts.")
+
+
+def _base(start: str, *, trust_pickle: bool) -> Any:
+    """The model before training, or the recipe whose seed gives it."""
+    from divulge.oracles import load_model
+    from divulge.training import Recipe
+
+    if Path(start).name == "recipe.json":
+        return Recipe.load(start)
+    return _module(load_model(start, trust_pickle=trust_pickle))
+
+
 def _module(model: Any) -> Any:
     """The network itself, where the model is an estimator that holds one."""
     from divulge.oracles import oracle
-    from divulge.oracles.sklearn_model import is_estimator
+    from divulge.oracles.local.sklearn_estimator import is_estimator
 
     return oracle(model, access="weights").weights() if is_estimator(model) else model
 
@@ -113,14 +146,14 @@ def _truth(
     model: str, data: str | None, data_dir: Path | None, column: str | None, unseen: str | None
 ) -> dict[str, Any]:
     """Training inputs and unseen ones as the model takes them, the mean between them and pictures, and their shape."""
-    from divulge.datasets import record
+    from divulge.datasets import provenance
 
-    told = record.known(model, data, data_dir, target=column, unseen=unseen)
-    if told is None:
+    known = provenance.data_of_model(model, data, data_dir, target=column, unseen=unseen)
+    if known is None:
         return {}
     return {
-        "train": told.train.X, "labels": told.train.y, "unseen": told.unseen,
-        "mean": told.mean, "shape": _pictures(told.shape),
+        "train": known.train.X, "labels": known.train.y, "unseen": known.unseen,
+        "mean": known.mean, "shape": _pictures(known.shape),
     }  # fmt: skip
 
 
@@ -221,6 +254,11 @@ def _text(
     ]
     if found.method == "paper":
         lines = [f"{len(found.samples)} samples by the printed method in {found.seconds:.0f} s; it does not rank them."]
+    if found.method == "known-start":
+        lines = [
+            f"{len(found.samples)} inputs out of the difference to the start in {found.seconds:.0f} s "
+            f"(its rank is {found.rank})."
+        ]
     if found.reason:
         lines.append(found.reason)
     lines += found.notes

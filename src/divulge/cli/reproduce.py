@@ -1,49 +1,76 @@
-"""``divulge reproduce``: the papers' experiments, at a scale that fits the machine or at their own."""
+"""``divulge reproduce``: the papers' experiments, at a scale that fits the machine or at a larger one."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, session, show
-from divulge.errors import InvalidInput
+from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, seconds_of, session, show
+from divulge.core.errors import InvalidInput, MissingData
 
-EXPERIMENTS = {
-    "milli": "Milli et al. 2019: figures 2, 3 and 4",
-    "chen": "Chen et al. 2021: random networks, clusters and bumps",
-    "span": "Jayaram et al. 2020: figures 1, 2 and 3",
-    "balle": "Balle et al. 2022: tables II and III, figures 5 and 7, appendices B, C, K and L",
-    "balle_dp": "Balle et al. 2022: figures 9, 10 and 15, private training beside the bounds",
-    "haim": "Haim et al. 2022: figures 2 to 5 on smaller sets",
-    "chain": "from a prediction endpoint to training pictures",
-}
+ALIASES = {"span": "jayaram"}
+"""Other names by which an experiment can be called."""
 
 
 def command(
-    name: Annotated[
-        str, typer.Argument(help="; ".join(f"{name.replace('_', '-')}: {what}" for name, what in EXPERIMENTS.items()))
-    ],
-    full: Annotated[bool, typer.Option("--full", help="The paper's own scale; may take days.")] = False,
+    name: Annotated[str | None, typer.Argument(help="The experiment; --list says which there are.")] = None,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="Every experiment: what it shows, its time, and whether it was run here.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="PART", help="Only the parts whose name holds this; may be given again."),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Networks, sets or targets of each part.")] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", metavar="5m", help="Begin no part after this; the one under way ends.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="A larger scale, nearer the paper's; may take days.")] = False,
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="results/NAME by default.")] = None,
     workers: Workers = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat a paper's experiments: tables, plots and a JSON of every point."""
+    """Repeat a paper's experiments: every number as it comes, then tables, plots and a JSON of every point."""
     with session(json=json, quiet=quiet):
         from importlib import import_module
-        from importlib.util import find_spec
 
-        module = name.replace("-", "_")
-        if module not in EXPERIMENTS or find_spec(f"divulge.reproduce.{module}") is None:
-            known = [key for key in EXPERIMENTS if find_spec(f"divulge.reproduce.{key}") is not None]
-            raise InvalidInput(f"There is no experiment {name!r}; choose one of {', '.join(known).replace('_', '-')}.")
+        _find_experiments()
+        from experiments.catalogue import PAPERS, listing, printed
+        from experiments.plan import Plan
+
+        if list_all:
+            rows = listing(PAPERS, Path("results"))
+            show({"experiments": rows}, json_wanted=json, quiet=quiet, text=printed(rows))
+            return
+        known = [experiment.name for experiment in PAPERS]
+        if name is None or ALIASES.get(name, name).replace("_", "-") not in known:
+            what = "Name an experiment" if name is None else f"There is no experiment {name!r}; choose one"
+            raise InvalidInput(f"{what}: {', '.join(known)}. divulge reproduce --list says what each shows.")
+        module = ALIASES.get(name, name).replace("-", "_")
         folder = out or Path("results") / module
         folder.mkdir(parents=True, exist_ok=True)
-        result = import_module(f"divulge.reproduce.{module}").run(
-            folder, full=full, seed=seed, workers=jobs_of(workers)
+        plan = Plan(
+            folder, full=full, seed=seed, workers=jobs_of(workers), only=tuple(only or ()), seeds=seeds,
+            seconds=None if time is None else seconds_of(time), loud=not (json or quiet),
+        )  # fmt: skip
+        result = import_module(f"experiments.papers.{module}").run(plan)
+        left = f" Not begun in time: {'; '.join(plan.left)}." if plan.left else ""
+        show(result, json_wanted=json, quiet=quiet, text=f"Wrote the results to {folder}.{left}")
+
+
+def _find_experiments() -> None:
+    """Make ``experiments`` importable from a clone: the experiments are no part of the installed package."""
+    from importlib.util import find_spec
+
+    clone = Path(__file__).resolve().parents[3]
+    if (clone / "experiments" / "papers").is_dir() and str(clone) not in sys.path:
+        sys.path.insert(0, str(clone))
+    if find_spec("experiments") is None or find_spec("experiments.papers") is None:
+        raise MissingData(
+            "The experiments are not in the installed package: clone the repository and run divulge reproduce there."
         )
-        show(result, json_wanted=json, quiet=quiet, text=f"Wrote the results to {folder}.")

@@ -1,24 +1,26 @@
-"""``divulge serve``: a model behind real HTTP, to rehearse what a client of it could learn."""
+"""``divulge serve``: a model behind HTTP, to measure what a client of it can learn."""
 
 from __future__ import annotations
 
 import sys
-from json import dumps
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from divulge.cli.common import Json, Out, Quiet, Seed, session, show
+from divulge.cli.common import Json, Out, Quiet, session, show
+from divulge.cli.target_options import TrustPickle
+from divulge.core.storage import write_json
+
+if TYPE_CHECKING:
+    from divulge.oracles.arguments import Precision
 
 
 def command(
     model: Annotated[
         str, typer.Argument(help="A saved-model folder, a .safetensors or .onnx file, or module:function.")
     ],
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; only 127.0.0.1 is out of reach for others.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8080,
+    host: Annotated[str, typer.Option(help="Address to bind to; other machines cannot reach 127.0.0.1.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to bind to; 0 takes a free one.")] = 8080,
     name: Annotated[str, typer.Option(help="The model's name in its address.")] = "model",
     gradients: Annotated[
         bool, typer.Option("--gradients", help="Also answer gradients, as an explanation would.")
@@ -33,8 +35,11 @@ def command(
     precision: Annotated[str, typer.Option(help="native, or double for a float64 copy.")] = "native",
     max_batch: Annotated[int, typer.Option(help="Most rows that one request may ask.")] = 16_384,
     max_body: Annotated[int, typer.Option(help="Most bytes that one request may have.")] = 64 << 20,
-    trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Load files that can run code.")] = False,
-    seed: Seed = 0,
+    trust_pickle: TrustPickle = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Makes the guards' noise repeatable, for tests; by default it is secret."),
+    ] = None,
     out: Out = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -44,17 +49,16 @@ def command(
         from divulge import serving
 
         served = serving.open_model(
-            model, gradients=gradients, guard=guard, seed=seed, precision=precision, name=name,
+            model, gradients=gradients, guard=guard, seed=seed, precision=cast("Precision", precision), name=name,
             max_batch=max_batch, max_body=max_body, trust_pickle=trust_pickle,
         )  # fmt: skip
 
         def ready(url: str) -> None:
             text = f"Serving {model} at {url} (Ctrl-C stops). Try: divulge extract {url}"
-            told = {"url": url, **served.metadata()}
+            announced = {"url": url, **served.metadata()}
             if out is not None:
-                out.mkdir(parents=True, exist_ok=True)
-                (out / "serving.json").write_text(dumps(told, indent=2) + "\n")
-            show(told, json_wanted=json, quiet=quiet, text=text)
-            sys.stdout.flush()  # whoever started us by a pipe waits for this line
+                write_json(out / "serving.json", announced)
+            show(announced, json_wanted=json, quiet=quiet, text=text)
+            sys.stdout.flush()  # a program that reads our output waits for this line
 
         serving.serve(served, host=host, port=port, ready=ready)

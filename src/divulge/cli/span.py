@@ -1,4 +1,4 @@
-"""``divulge span``: which part of the input does a model listen to, and what noise does it ignore?"""
+"""``divulge span``: the part of the input that a model depends on, and noise that it ignores."""
 
 from __future__ import annotations
 
@@ -9,8 +9,20 @@ import typer
 from typer.core import TyperGroup
 
 from divulge.cli.common import Json, Out, Quiet, Seed, session, show
-from divulge.cli.target import Budget, InputShape, Journal, RateLimit, Target, TokenEnv, TrustPickle, opened
-from divulge.errors import DivulgeError, InvalidInput
+from divulge.cli.target_options import (
+    Budget,
+    DataDir,
+    InputShape,
+    Journal,
+    RateLimit,
+    Target,
+    TargetColumn,
+    TokenEnv,
+    TrustPickle,
+    opened,
+)
+from divulge.core.errors import DivulgeError, InvalidInput
+from divulge.core.storage import replacing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,9 +43,11 @@ class _RecoverByDefault(TyperGroup):
 app = typer.Typer(
     cls=_RecoverByDefault,
     no_args_is_help=True,
-    help="Which part of the input does a model listen to? 'divulge span TARGET' is short for 'divulge span recover'.",
+    help="Recover the input subspace that a model depends on, or add noise that it ignores. 'divulge span TARGET' is "
+    "short for 'divulge span recover TARGET'.",
 )
 
+Access = Annotated[str, typer.Option(help="What the attacker sees: gradient, value or label.")]
 Precision = Annotated[
     str,
     typer.Option(
@@ -45,11 +59,11 @@ Precision = Annotated[
 @app.command("recover")
 def recover(
     target: Target,
-    access: Annotated[str, typer.Option(help="What the attacker sees: gradient, value or label.")] = "gradient",
-    rank: Annotated[int | None, typer.Option(help="Stop at this rank; by default it is found.")] = None,
+    access: Access = "gradient",
+    rank: Annotated[int | None, typer.Option(help="Stop at this rank; by default the attack finds it.")] = None,
     method: Annotated[str, typer.Option(help="default, or paper for the algorithms as printed.")] = "default",
     samples: Annotated[int | None, typer.Option(help="Gradients to take; at most so many when adaptive.")] = None,
-    outputs: Annotated[str, typer.Option(metavar="all|N", help="Every output's gradient, or one's.")] = "all",
+    outputs: Annotated[str, typer.Option(metavar="all|N", help="The gradients of all outputs, or of one.")] = "all",
     non_adaptive: Annotated[
         bool, typer.Option("--non-adaptive", help="Choose every query point before the first answer.")
     ] = False,
@@ -57,7 +71,21 @@ def recover(
         Path | None,
         typer.Option(metavar="FILE.npy", help="Write all query points there before the first answer (non-adaptive)."),
     ] = None,
-    scale: Annotated[float, typer.Option(help="Spread of the query points.")] = 1.0,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Rows like the model's inputs, which say where to ask: a named set, a table, a .npy file, or a folder "
+            "with the data.json of divulge train. By default that of the model, else N(0, 1).",
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    target_column: TargetColumn = None,
+    scale: Annotated[float, typer.Option(help="Spread of the query points, in units of the data.")] = 1.0,
+    risk: Annotated[
+        float,
+        typer.Option(help="Share of moves in the null space that may change an answer unnoticed, at 95 % confidence."),
+    ] = 0.05,
     budget: Budget = None,
     precision: Precision = "native",
     bits: Annotated[int, typer.Option(help="Length of the numbers with --precision extended.")] = 256,
@@ -84,17 +112,19 @@ def recover(
             trust_pickle=trust_pickle, journal=journal, token_env=token_env, rate_limit=rate_limit,
         )  # fmt: skip
         compared = _reference(reference) if reference is not None else None
+        printed = method == "paper" or precision == "extended"
+        rows = None if printed else _data(target, data, data_dir, target_column, oracle.input_dim)
         try:
             if access == "label":
                 from divulge.span import from_labels
 
                 found = from_labels(
                     oracle, rank, method="paper" if method == "paper" else "default", seed=seed, scale=scale, bits=bits,
-                    precision="extended" if precision == "extended" else "double",
+                    precision="extended" if precision == "extended" else "double", inputs=rows, risk=risk,
                 )  # fmt: skip
             else:
                 found = _from_gradients(oracle, access, rank, method, samples, outputs, non_adaptive, points, scale,
-                                        seed)  # fmt: skip
+                                        risk, rows, seed)  # fmt: skip
         except DivulgeError as error:
             if out is not None and error.partial is not None:
                 error.partial.save(out)
@@ -103,11 +133,11 @@ def recover(
         if compared is not None:
             result["angle"] = found.angle_to(compared)
         if out is not None:
-            from divulge.span import pictures
+            from divulge.span import figures
 
             found.save(out)
-            pictures.evidence(found, out / "evidence.png")
-        show(result, json_wanted=json, quiet=quiet, text=_told(found, result, out))
+            figures.evidence(found, out / "evidence.png")
+        show(result, json_wanted=json, quiet=quiet, text=_text(found, result, out))
         if rank is not None and found.rank < rank:
             raise typer.Exit(3)
 
@@ -122,14 +152,14 @@ def obfuscate(
         Path | None, typer.Option(metavar="FOLDER", help="A saved span; by default it is recovered first.")
     ] = None,
     rows: Annotated[int, typer.Option(help="How many of the inputs to take.")] = 8,
-    scale: Annotated[float, typer.Option(help="Noise, in times the input's norm.")] = 10.0,
+    scale: Annotated[float, typer.Option(help="Norm of the noise, in units of the input's norm.")] = 10.0,
     bounds: Annotated[
         str | None, typer.Option(metavar="LOW,HIGH", help="Keep every entry in this range, such as 0,1.")
     ] = None,
     largest: Annotated[
         bool, typer.Option("--largest", help="With --bounds: as much noise as the range allows.")
     ] = False,
-    access: Annotated[str, typer.Option(help="What the attacker sees: gradient, value or label.")] = "gradient",
+    access: Access = "gradient",
     precision: Precision = "double",
     input_shape: InputShape = None,
     journal: Journal = None,
@@ -141,7 +171,7 @@ def obfuscate(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Add noise that TARGET ignores: its answers stay, the inputs become unreadable."""
+    """Add noise that TARGET ignores: the answers do not change, the inputs become unreadable."""
     with session(json=json, quiet=quiet):
         _check_choices(access, "default", precision)
         if precision == "extended":
@@ -149,7 +179,6 @@ def obfuscate(
         import numpy as np
 
         from divulge import span as spans
-        from divulge.span import pictures
 
         oracle = opened(
             target, access=access, precision=precision, input_shape=input_shape, trust_pickle=trust_pickle,
@@ -162,14 +191,16 @@ def obfuscate(
         measured = spans.measure(oracle, originals, noisy)
         result = {"rank": found.rank, "input_dim": found.input_dim, "seed": seed, **measured.summary()}
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            np.save(out / "noisy.npy", noisy.numpy())
-            result["picture"] = str(_picture(pictures, oracle, originals, noisy, out))
+            with replacing(out / "noisy.npy") as part:
+                np.save(part, noisy.numpy())
+            from divulge.span import figures
+
+            result["picture"] = str(_picture(figures, oracle, originals, noisy, out))
         result["queries"] = oracle.ledger.snapshot().as_dict()
         text = (
             f"{result['labels_kept']} of {result['rows']} inputs kept their label under noise of "
             f"{result['relative_distance_median']:.3g} times their norm; outputs changed by at most "
-            f"{result.get('output_change_largest', float('nan')):.2g}. The network listens to {found.rank} of "
+            f"{result.get('output_change_largest', float('nan')):.2g}. The model depends on {found.rank} of "
             f"{found.input_dim} dimensions."
         )
         show(result, json_wanted=json, quiet=quiet, text=text)
@@ -196,8 +227,11 @@ def _from_gradients(
     non_adaptive: bool,
     points: Path | None,
     scale: float,
+    risk: float,
+    rows: Tensor | None,
     seed: int,
 ) -> Span:
+    from divulge.oracles.region import Region
     from divulge.span import from_gradients
     from divulge.span.from_gradients import default_samples, write_query_points
 
@@ -209,12 +243,27 @@ def _from_gradients(
             raise InvalidInput("Give --samples with --points: the printed algorithm has no number of its own.")
         non_adaptive = True
         samples = samples if samples is not None else default_samples(oracle.input_dim)
-        write_query_points(points, oracle.input_dim, samples, source=source, scale=scale, seed=seed, eps=oracle.eps)
+        write_query_points(points, oracle.input_dim, samples, source=source, scale=scale, seed=seed, eps=oracle.eps,
+                           region=Region.of(rows, oracle))  # fmt: skip
     chosen: Any = int(outputs) if outputs != "all" else None if method == "paper" else "all"
     return from_gradients(
         oracle, method="paper" if method == "paper" else "default", source=source, adaptive=not non_adaptive,
-        samples=samples, rank=rank, outputs=chosen, scale=scale, seed=seed,
+        samples=samples, rank=rank, outputs=chosen, inputs=rows, scale=scale, risk=risk, seed=seed,
     )  # fmt: skip
+
+
+def _data(target: str, data: str | None, data_dir: Path | None, column: str | None, dim: int) -> Tensor | None:
+    """Rows like the model's inputs, in its own units; None where there are none."""
+    if data is not None and data.endswith(".npy"):
+        rows = _array(Path(data))
+        return rows.reshape(len(rows), -1) if len(rows) and rows[0].numel() == dim else _misfit(data, dim)
+    from divulge.datasets import provenance
+
+    known = provenance.data_of_model(target, data, data_dir, target=column)
+    if known is None:
+        return None
+    rows = known.train.X.double()
+    return rows if rows.shape[1] == dim else _misfit(data or target, dim)
 
 
 def _recovered(oracle: Oracle, seed: int) -> Span:
@@ -272,30 +321,38 @@ def _bounds(text: str | None) -> tuple[float, float] | None:
     return low, high
 
 
-def _picture(pictures: Any, oracle: Oracle, originals: Tensor, noisy: Tensor, out: Path) -> Path | str:
+def _picture(figures: Any, oracle: Oracle, originals: Tensor, noisy: Tensor, out: Path) -> Path | str:
     try:
-        shape = pictures.picture_shape(oracle.input_dim, oracle.input_shape)
+        shape = figures.picture_shape(oracle.input_dim, oracle.input_shape)
     except InvalidInput:
         return "none: the inputs are not pictures"
-    path: Path = pictures.before_and_after(
+    path: Path = figures.before_and_after(
         oracle, originals[:12], {"noisy": noisy[:12]}, out / "obfuscated.png", shape=shape
     )
     return path
 
 
-def _told(span: Span, result: dict[str, Any], out: Path | None) -> str:
+_STRUCTURES = {
+    "affine": ("It is affine: its rank is at most its number of outputs by construction.",),
+    "linear": ("It has the rank of a linear, logistic or softmax regression: no more directions than outputs.",),
+}
+
+
+def _text(span: Span, result: dict[str, Any], out: Path | None) -> str:
     spent = span.ledger
     rows = {"gradients": spent.gradient, "values": spent.value, "labels": spent.label}
     asked = ", ".join(f"{count:,} {kind}" for kind, count in rows.items() if count)
     lines = [
-        f"The network listens to {span.rank} of {span.input_dim} input dimensions ({asked}, {span.seconds:.1f} s)."
+        f"The model depends on {span.rank} of {span.input_dim} input dimensions ({asked}, {span.seconds:.1f} s).",
+        span.claim,
+        *_STRUCTURES.get(span.structure, ()),
+        f"Gap in the singular values: {span.gap:.3g} times.",
     ]
-    lines.append(f"Gap in the singular values: {span.gap:.3g} times.")
     if span.invariance is not None:
         lines.append(f"Moves in the null space change outputs by {span.invariance:.2g} of their usual change.")
     if "angle" in result:
         lines.append(f"Largest angle to the reference: {result['angle']:.2g} rad.")
-    lines += span.notes
+    lines += [note for note in span.notes if note != span.reason]
     if out is not None:
         lines.append(f"Written to {out}: span.safetensors, span.json, evidence.png.")
     return "\n".join(lines)

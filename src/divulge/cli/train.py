@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from divulge.cli.common import Json, Quiet, Seed, session, show
-from divulge.errors import InvalidInput
+from divulge.cli.target_options import DataDir, TargetColumn
+from divulge.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from divulge.datasets import Dataset
-    from divulge.training import Evaluation, Recipe
+    from divulge.datasets.dataset import Bounds
+    from divulge.protection import Guarantee
+    from divulge.training import Evaluation, Privacy, Recipe
 
 
 def command(
     data: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="A data set by name, a CSV/Parquet/NPZ file, a folder of pictures.")
     ] = "digits",
-    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="What to predict, of your own table.")] = None,
+    data_dir: DataDir = None,
+    target: TargetColumn = None,
     binary: Annotated[
         bool, typer.Option("--binary", help="Two classes: odd digits, or animals, against the rest.")
     ] = False,
@@ -62,6 +66,15 @@ def command(
     ] = None,
     delta: Annotated[float, typer.Option(help="delta of (epsilon, delta)-DP, for private training.")] = 1e-5,
     clip: Annotated[float, typer.Option(help="Clipping norm of private training.")] = 1.0,
+    noise_seed: Annotated[
+        int | None, typer.Option(help="Seed noise and samples of private training; no guarantee is claimed then.")
+    ] = None,
+    bounds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW,HIGH|FILE", help="Scale a table by these bounds (a JSON file has them by column), not its own."
+        ),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...")] = None,
     list_models: Annotated[bool, typer.Option("--list", help="List architectures and data sets, and stop.")] = False,
     seed: Seed = 0,
@@ -74,12 +87,12 @@ def command(
         if list_models:
             _list(json=json, quiet=quiet)
             return
-        from divulge.datasets.record import Choice
+        from divulge.datasets.provenance import DataSelection
         from divulge.training import Recipe
 
-        choice = Choice(
+        choice = DataSelection(
             data=data, target=target, binary=binary, positive=tuple(positive.split(",")) if positive else (),
-            rows=rows, per_class=per_class, subset_seed=seed, centred=centred,
+            rows=rows, per_class=per_class, subset_seed=seed, centred=centred, bounds=_bounds(bounds),
         )  # fmt: skip
         dataset = choice.dataset(data_dir)
         given = {name: value for name, value in (("activation", activation), ("bias", bias)) if value is not None}
@@ -89,41 +102,59 @@ def command(
             **chosen, learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay, epochs=epochs,
             batch_size=batch_size or None, initial_scale=initial_scale, seed=seed,
         )  # fmt: skip
-        recipe, spent = _private(recipe, len(choice.parts(dataset)[0].y), noise_multiplier, epsilon, delta, clip)
-        result, text = _train(recipe, choice, dataset, out=out, device=device)
-        if spent:
-            result["privacy_spent"] = spent
-            text += f"\nPrivate: epsilon {spent['epsilon']:.4g} at delta {delta:g}, noise multiplier " \
-                f"{spent['noise_multiplier']:.4g}."  # fmt: skip
+        privacy = _privacy(
+            recipe, len(choice.parts(dataset)[0].y), noise=noise_multiplier, epsilon=epsilon, delta=delta, clip=clip,
+            noise_seed=noise_seed,
+        )  # fmt: skip
+        result, text = _train(replace(recipe, privacy=privacy), choice, dataset, out=out, device=device)
         show(result, json_wanted=json, quiet=quiet, text=text)
 
 
-def _private(
-    recipe: Recipe, records: int, noise: float | None, epsilon: float | None, delta: float, clip: float
-) -> tuple[Recipe, dict[str, float]]:
-    """The recipe with the privacy asked for, and what that spends."""
-    if noise is None and epsilon is None:
-        return recipe, {}
-    from dataclasses import replace
-
-    from divulge.protection import Schedule, epsilon_spent, privacy_for
+def _privacy(
+    recipe: Recipe,
+    records: int,
+    *,
+    noise: float | None,
+    epsilon: float | None,
+    delta: float,
+    clip: float,
+    noise_seed: int | None,
+) -> Privacy | None:
+    """The privacy that the options ask for."""
+    from divulge.protection import privacy_for
     from divulge.training import Privacy
 
     if noise is not None and epsilon is not None:
         raise InvalidInput("Give --noise-multiplier or --epsilon, not both: one follows from the other.")
     if epsilon is not None:
         privacy = privacy_for(recipe, records, epsilon=epsilon, delta=delta, clip=clip)
+    elif noise is not None:
+        privacy = Privacy(noise_multiplier=noise, clip=clip, delta=delta)
+    elif noise_seed is not None:
+        raise InvalidInput("--noise-seed belongs to private training; give --epsilon or --noise-multiplier with it.")
     else:
-        assert noise is not None
-        privacy = Privacy(noise_multiplier=noise, clip=clip)
-    recipe, schedule = replace(recipe, privacy=privacy), Schedule.of(recipe, records)
-    if privacy.noise_multiplier == 0:
-        return recipe, {}
-    spent = epsilon_spent(
-        noise_multiplier=privacy.noise_multiplier, steps=schedule.steps, sampling_rate=schedule.sampling_rate,
-        delta=delta,
-    )  # fmt: skip
-    return recipe, {"epsilon": spent, "delta": delta, "noise_multiplier": float(privacy.noise_multiplier)}
+        return None
+    return replace(privacy, noise_seed=noise_seed)
+
+
+def _bounds(text: str | None) -> Bounds | None:
+    """LOW,HIGH for every column, or a JSON file with a pair for each column."""
+    import json
+
+    if text is None:
+        return None
+    try:
+        if Path(text).is_file():
+            table: dict[str, tuple[float, float]] = {
+                str(name): (float(low), float(high)) for name, (low, high) in json.loads(Path(text).read_text()).items()
+            }
+            return table
+        low, high = (float(part) for part in text.split(","))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            f'--bounds takes LOW,HIGH or a JSON file such as {{"age": [0, 120]}}; got {text!r}.'
+        ) from error
+    return low, high
 
 
 def _options(option: list[str] | None) -> dict[str, Any]:
@@ -160,7 +191,9 @@ def _shape(
     loss = loss or _fitting_loss(dataset, outputs=1 if len(dataset.classes) in (0, 2) else len(dataset.classes))
     outputs = 1 if loss == "logistic" or not dataset.classes else len(dataset.classes)
     spec = {"architecture": model or "one-hidden", **options}
-    if model is None or ":" not in model:  # divulge's own fit themselves to the data; the user's is called as told
+    if (
+        model is None or ":" not in model
+    ):  # divulge's own take their shape from the data; the user's gets its options as given
         spec = {"shape": list(dataset.shape), "outputs": outputs, **spec}
     return {"architecture": spec, "loss": loss}
 
@@ -177,6 +210,7 @@ def _train(
     import time
 
     from divulge import models
+    from divulge.protection import guarantee_of
     from divulge.training import evaluate
 
     train, test = choice.parts(dataset)
@@ -192,18 +226,37 @@ def _train(
         "folder": str(out), "train": on_train.__dict__, "test": on_test.__dict__ if on_test else None,
         "seconds": seconds, "seed": recipe.seed, "recipe": recipe.as_dict(), "data": choice.data,
     }  # fmt: skip
-    held_out = f", held out {_described(on_test)}" if on_test else ""
     text = (
-        f"Trained on {on_train.rows} rows of {choice.data} in {seconds:.1f} s: {_described(on_train)}{held_out}.\n"
+        f"Trained on {on_train.rows} rows of {choice.data} in {seconds:.1f} s.\n"
+        + (f"  held out: {_described(on_test)}\n" if on_test else "")
+        + f"  training: {_described(on_train)}\n"
         f"Wrote model.safetensors, model.json, recipe.json and data.json to {out}."
     )
+    guarantee = guarantee_of(out) if recipe.privacy is not None else None
+    if guarantee is not None:
+        result["guarantee"] = guarantee.as_dict()
+        if guarantee.holds:
+            spent = ("epsilon", "delta", "noise_multiplier")
+            result["privacy_spent"] = {name: result["guarantee"][name] for name in spent}
+        text += f"\nPrivate training, noise multiplier {guarantee.noise_multiplier:.4g}: {_guaranteed(guarantee)}."
     return result, text
+
+
+def _guaranteed(guarantee: Guarantee) -> str:
+    if guarantee.holds or guarantee.noise_multiplier == 0:
+        return str(guarantee)
+    return f"{guarantee} (unseeded, this noise would spend epsilon {guarantee.accounted_epsilon:.4g})"
 
 
 def _described(evaluation: Evaluation) -> str:
     if evaluation.accuracy is None:
         return f"mean loss {evaluation.loss:.4g}"
-    return f"accuracy {evaluation.accuracy:.1%} (loss {evaluation.loss:.3g})"
+    parts = [f"accuracy {evaluation.accuracy:.1%}"]
+    if evaluation.balanced_accuracy is not None:
+        parts.append(f"balanced accuracy {evaluation.balanced_accuracy:.1%}")
+    if evaluation.auc is not None:
+        parts.append(f"AUC {evaluation.auc:.3f}")
+    return f"{', '.join(parts)} (loss {evaluation.loss:.3g})"
 
 
 def _list(*, json: bool, quiet: bool) -> None:
@@ -211,6 +264,6 @@ def _list(*, json: bool, quiet: bool) -> None:
 
     known = models.names()
     wide = max(map(len, known))
-    lines = ["Architectures:", *(f"  {name:<{wide}}  {told}" for name, told in known.items())]
+    lines = ["Architectures:", *(f"  {name:<{wide}}  {text}" for name, text in known.items())]
     lines += ["Data sets:", f"  {', '.join(datasets.names())}"]
     show({"models": known, "data": datasets.names()}, json_wanted=json, quiet=quiet, text="\n".join(lines))

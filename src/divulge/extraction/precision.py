@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from divulge.extraction.lines import Array
+from divulge.extraction.values.line_scan import Array
 from divulge.oracles.base import Oracle
+from divulge.oracles.outputs import rounding_step
 
 
 @dataclass(frozen=True)
@@ -58,23 +59,22 @@ class Precision:
 
 
 POINTS = 6
-AWAY = -10.0
-"""One segment lies this much farther out on the other side of the origin, where other neurons are on."""
-TOLD, ENOUGH_TOLD = 0.1, 16
-"""Numbers are rounded for sure if so many of them are as close to multiples as their format can show."""
 SMALLEST = 1e-140
 """Noise is never zero, so that it can be divided by: a constant function has none."""
 
 
-def measure(oracle: Oracle, rng: np.random.Generator, seen: Array) -> Precision:
-    """Ask 25 rows and tell the oracle's precision; ``seen`` are values [n, k] at typical rows."""
+def measure(oracle: Oracle, rng: np.random.Generator, seen: Array, *, away: float = 10.0) -> Precision:
+    """The oracle's precision, from 25 rows; ``seen`` are values [n, k] at typical rows.
+
+    One segment lies ``away`` times as far out, on the other side of the origin, where other neurons are active.
+    """
     d = oracle.input_dim
     eps = oracle.eps
     offsets = np.linspace(-0.5, 0.5, POINTS)
     lengths = (2e3 * eps, 2e3 * eps, eps**0.25, eps**0.25)
     segments = []
     bases = rng.normal(size=(3, d))
-    for length, base in zip(lengths, (bases[0], AWAY * bases[0], *bases[1:]), strict=True):
+    for length, base in zip(lengths, (bases[0], -away * bases[0], *bases[1:]), strict=True):
         size = float(np.linalg.norm(base)) / np.sqrt(d)
         segments.append(base + size * length * offsets[:, None] * rng.normal(size=d))
     rows = np.concatenate([*segments, segments[0][:1]])
@@ -84,8 +84,8 @@ def measure(oracle: Oracle, rng: np.random.Generator, seen: Array) -> Precision:
     largest = float(max(np.abs(inner).max(), np.abs(seen).max()))
     deterministic = bool(np.abs(values[0] - values[-1]).max() <= eps**0.75 * largest)  # batches are summed in any order
     blocks = values[:-1].reshape(len(lengths), POINTS, -1)
-    tiny = [_bend(blocks[0], offsets, 1), _bend(blocks[1], offsets, 1) / abs(AWAY)]  # rounding grows with the row
-    step = quantum(np.concatenate([values, seen]), float(torch.finfo(oracle.dtype).eps))
+    tiny = [_bend(blocks[0], offsets, 1), _bend(blocks[1], offsets, 1) / away]  # rounding grows with the row
+    step = rounding_step(np.concatenate([values, seen]), float(torch.finfo(oracle.dtype).eps))
     floor = max(largest * eps, 0.3 * step)
     sigma = max(float(np.sqrt(np.mean(np.square(tiny)))), np.finfo(float).tiny)
     coarse = step > 0 or not deterministic
@@ -103,7 +103,9 @@ def measure(oracle: Oracle, rng: np.random.Generator, seen: Array) -> Precision:
     )
 
 
-def rougher(precision: Precision, ask: Callable[[Array], Array], rows: Array, rng: np.random.Generator) -> Precision:
+def worst_precision_at(
+    precision: Precision, ask: Callable[[Array], Array], rows: Array, rng: np.random.Generator
+) -> Precision:
     """The precision at the worst of these rows [n, d], if that is worse than was thought: rounding differs by place."""
     n, d = rows.shape
     offsets = np.linspace(-0.5, 0.5, POINTS)
@@ -124,19 +126,3 @@ def _bend(values: Array, offsets: Array, degree: int) -> float:
     basis = np.vander(offsets, degree + 1)
     residual = values - basis @ np.linalg.lstsq(basis, values, rcond=None)[0]
     return float(np.sqrt((residual**2).sum(axis=0).max() / (len(offsets) - degree - 1)))
-
-
-def quantum(values: Array, eps: float = 2.0**-52) -> float:
-    """The largest power of ten down to 1e-9 that all values are multiples of, as far as a number format of relative
-    precision ``eps`` can show them, or 0 if there is none."""
-    seen = np.abs(values[values != 0.0])
-    if values.min() == values.max():  # a constant tells nothing
-        return 0.0
-    for digits in range(0, 10):
-        scaled = seen * 10.0**digits
-        allowed = 1e-9 + 4 * eps * scaled
-        told = allowed < TOLD  # larger numbers are too coarse themselves to tell
-        off = np.abs(scaled - np.round(scaled))
-        if told.sum() >= min(ENOUGH_TOLD, len(seen)) > 0 and scaled.max() >= 1.0 and (off <= allowed)[told].all():
-            return float(10.0**-digits)
-    return 0.0

@@ -1,6 +1,6 @@
 """A small network close to any one-hidden-layer ReLU network, however unkind its weights (Chen 2021).
 
-Where neurons crowd together, cancel or stand in the way of one another, exact extraction may fail, and in the worst
+Where neurons crowd run_together, cancel or stand in the way of one another, exact extraction may fail, and in the worst
 case no one can tell all neurons apart. What can always be had is a copy F' with a small E[(F - F')^2] over Gaussian
 inputs. Chen's algorithms (``method="paper"``) cut a random line into equal intervals, take the gradient in each, and
 regress on the ReLU features of *all pairs* of them. The default looks at the line with a grid as fine as ``epsilon``
@@ -13,24 +13,35 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from divulge.errors import DivulgeError, InvalidInput
-from divulge.extraction import paper_worst_case
-from divulge.extraction.along import Bench, first_line, further_line
-from divulge.extraction.cells import random_frame
-from divulge.extraction.draft import Draft
-from divulge.extraction.lines import Array
+from divulge.core.errors import DivulgeError, InvalidInput
+from divulge.core.memory import claim
+from divulge.core.validation import checked_choice, checked_number, checked_whole
+from divulge.extraction.attack_space import AttackSpace, attack_space
+from divulge.extraction.failures import ARITHMETIC, UNSETTLED, SearchFailed
 from divulge.extraction.precision import measure
+from divulge.extraction.printed import chen_worst_case
+from divulge.extraction.relu_network import NetworkEstimate
 from divulge.extraction.result import Extraction
-from divulge.oracles.base import Oracle, at_the_door
+from divulge.extraction.values.cell_gradients import random_frame
+from divulge.extraction.values.line_network import SearchState, first_line, further_line
+from divulge.extraction.values.line_scan import Array
+from divulge.extraction.verification import CHECKS, FEWEST_CHECKS, Verification, verify
+from divulge.oracles.base import Oracle, check_oracle_and_seed
+from divulge.oracles.ledger import Spent
+from divulge.oracles.outputs import Outputs
 
+LARGEST_REFIT = 1_000
+"""Neurons up to which the outer weights are fitted by least squares, which takes time with the cube of them."""
 EXACT = 1e-8
-FARTHER = 32
-"""Inputs ten times as large that an exact copy must agree on too."""
+MEASURING = 1000
+"""Fresh inputs that measure the error by default."""
+FARTHEST = 1e3
+"""How far out an exact copy must agree, in lengths of a typical input."""
 LINES, LOOKS = 6, 2
 """Further lines, at most; and how many are searched at least, because a line crosses some bumps too far out to see."""
 COARSEST, ENOUGH = 256, 1_024
@@ -52,9 +63,15 @@ class Approximation(Extraction):
 
     @property
     def relative_error(self) -> float:
+        """The error as a share of the variance."""
         return self.squared_error / self.variance
 
-    def as_dict(self) -> dict[str, object]:
+    @property
+    def success(self) -> bool:
+        """Whether the error is as small as was asked for."""
+        return self.exact or self.relative_error <= float(self.facts.get("epsilon", 0.0))
+
+    def as_dict(self) -> dict[str, Any]:
         return super().as_dict() | {
             "squared_error": self.squared_error,
             "interval": list(self.interval),
@@ -67,29 +84,75 @@ def worst_case(
     oracle: Oracle,
     *,
     epsilon: float = 1e-3,
+    inputs: Any = None,
     seed: int = 0,
     method: Literal["default", "paper"] = "default",
+    outputs: Outputs | None = None,
     grid: int | None = None,
-    checks: int = 1000,
+    checks: int | None = None,
     width: int | None = None,
     delta: float = 0.1,
 ) -> Approximation:
-    """A copy with E[(F - F')^2] of at most ``epsilon`` times the variance of F, over standard Gaussian inputs.
+    """A copy F' of any one-hidden-layer ReLU network F that is close in the mean square over Gaussian inputs.
 
-    ``grid`` is the number of samples that each search line starts with; by default it is fine enough for bumps that
-    would cost more than ``epsilon``. ``checks`` fresh inputs measure the error. ``width`` and ``delta`` are for
-    ``method="paper"``.
+    Parameters
+    ----------
+    oracle : Oracle
+        The target, with value access or more.
+    epsilon : float, default 1e-3
+        E[(F - F')^2] that is wanted, as a share of the variance of F.
+    inputs : array-like of shape [n, d], optional
+        Rows like the target's data: the Gaussian then has their columns' means and standard deviations. By default
+        inputs are N(0, I).
+    seed : int, default 0
+        Fixes every random choice.
+    method : {"default", "paper"}, default "default"
+        "paper" is Algorithms 1 to 4 of Chen 2021 as printed.
+    outputs : {"logits", "log-probabilities", "probabilities"}, optional
+        What the target shows. By default the answers decide.
+    grid : int, optional
+        Samples that each search line starts with. By default it is fine enough for bumps that would cost more than
+        ``epsilon``.
+    checks : int, optional
+        Fresh inputs that measure the error, and that verify the copy where it is exact: by default 1,000 and 6,000.
+    width : int, optional
+        The number of neurons, for ``method="paper"``.
+    delta : float, default 0.1
+        Failure probability of ``method="paper"``.
+
+    Returns
+    -------
+    Approximation
+        The copy, with its measured error and a confidence interval.
+
+    Raises
+    ------
+    InvalidInput
+        If a parameter makes no sense.
+    BudgetExhausted
+        If the oracle's budget ends first; ``partial`` holds the copy so far.
+
+    Examples
+    --------
+    >>> import torch, divulge
+    >>> from divulge.models import MLP
+    >>> _ = torch.manual_seed(0)
+    >>> close = divulge.extraction.worst_case(divulge.oracle(MLP([4, 3, 1]).double()), epsilon=1e-2, checks=200)
+    >>> close.relative_error < 1e-2
+    True
     """
-    seed = at_the_door(oracle, seed)
-    if method not in ("default", "paper"):
-        raise InvalidInput(f'method is "default" or "paper", not {method!r}.')
-    if not 0 < epsilon < 1:
-        raise InvalidInput(f"epsilon is a share of the output's variance between 0 and 1, not {epsilon}.")
-    if checks < 20:
-        raise InvalidInput(f"{checks} inputs measure nothing; checks needs at least 20.")
-    if grid is not None and grid < 3:
-        raise InvalidInput(f"A grid of {grid} samples shows no kinks; give at least 3.")
-    run = _Run(oracle, epsilon, seed, checks, grid if grid is not None else grid_for(epsilon))
+    seed = check_oracle_and_seed(oracle, seed)
+    checked_choice("method", method, ("default", "paper"))
+    checked_number("epsilon", epsilon, above=0, below=1, hint="It is a share of the output's variance.")
+    if checks is not None:
+        checked_whole("checks", checks, at_least=20)
+    if grid is not None:
+        checked_whole("grid", grid, at_least=3)
+    claim(oracle.input_dim**2, "A matrix of the inputs by the inputs")
+    space = attack_space(oracle, inputs=inputs, outputs=outputs, seed=seed)
+    run = _Run(space, epsilon, seed, checks, grid if grid is not None else grid_for(epsilon))
+    if outputs is None and method == "default" and run.shows_a_probability():
+        run = _Run(space.as_probabilities(seed), epsilon, seed, checks, run.grid)
     return run.paper(width, delta, grid) if method == "paper" else run.adaptive()
 
 
@@ -103,92 +166,109 @@ def grid_for(epsilon: float) -> int:
 
 
 class _Run:
-    def __init__(self, oracle: Oracle, epsilon: float, seed: int, checks: int, grid: int) -> None:
-        self.oracle, self.epsilon, self.seed, self.checks, self.grid = oracle, epsilon, seed, checks, grid
+    def __init__(self, space: AttackSpace, epsilon: float, seed: int, checks: int | None, grid: int) -> None:
+        self.space, self.epsilon, self.seed, self.grid = space, epsilon, seed, grid
+        self.oracle = oracle = space.oracle
+        self.checks, self.verifying = checks or MEASURING, checks or CHECKS
         self.rng = np.random.default_rng(seed)
-        self.began, self.before = time.perf_counter(), oracle.ledger.snapshot()
+        self.began = time.perf_counter()
+        self.seen: Array | None = None
+        self.verification: Verification | None = None
         self.typical = self.rng.normal(size=(32, oracle.input_dim))
-        self.draft = Draft.affine(np.zeros((oracle.output_dim, oracle.input_dim)), self.typical[0], np.zeros(1))
+        self.estimate = NetworkEstimate.zero(oracle.input_dim, oracle.output_dim)
         self.notes: list[str] = []
         self.gap: float | None = None
 
+    def shows_a_probability(self) -> bool:
+        """Whether typical inputs are answered by a single probability that was taken for a logit."""
+        self.seen = self.ask(self.typical)
+        return self.space.may_be_probabilities(torch.from_numpy(self.seen))
+
     def ask(self, rows: Array) -> Array:
+        if not np.isfinite(rows).all():
+            raise SearchFailed()
         return np.asarray(self.oracle.value(torch.from_numpy(rows)).to(torch.float64).cpu().numpy())
 
     def adaptive(self) -> Approximation:
-        bench = None
+        state = None
         try:
-            bench = self._bench()
-            if not bench.precision.smooth:
-                first_line(bench)
-            if bench.draft is None:
+            state = self._bench()
+            if not state.precision.smooth:
+                first_line(state)
+            if state.estimate is None:
                 self.notes.append("The function bends everywhere: it is not a ReLU network, and the copy is constant.")
                 rows, truth = self._fresh()
                 return self._result(rows, truth, self.notes[-1])
-            return self._improve(bench)
+            return self._improve(state)
+        except ARITHMETIC:
+            return self._result(*self._fresh(), UNSETTLED)
         except DivulgeError as error:
-            if bench is not None and bench.draft is not None:
-                self.draft = bench.draft
+            if state is not None and state.estimate is not None:
+                self.estimate = state.estimate
             error.partial = self._result(np.empty((0, self.oracle.input_dim)), np.empty((0, 1)), str(error))
             raise
 
     def paper(self, width: int | None, delta: float, intervals: int | None) -> Approximation:
         if width is None or width < 1:
             raise InvalidInput("The printed algorithm needs to know the width k; give width=.")
-        learned = paper_worst_case.learn_from_queries(
+        learned = chen_worst_case.learn_from_queries(
             self.ask, self.oracle.input_dim, self.oracle.output_dim, width, delta, intervals, self.rng
         )
-        self.draft = learned.draft
+        self.estimate = learned.estimate
         self.notes += learned.notes
         self.gap = learned.interval
         rows = self.rng.normal(size=(self.checks, self.oracle.input_dim))
         return replace(self._result(rows, self.ask(rows), ""), method="paper")
 
-    def _bench(self) -> Bench:
-        seen = self.ask(self.typical)
-        self.draft = Draft.affine(
-            np.zeros((self.oracle.output_dim, self.oracle.input_dim)), self.typical[0], seen.mean(axis=0)
+    def _bench(self) -> SearchState:
+        seen = self.ask(self.typical) if self.seen is None else self.seen
+        self.estimate = NetworkEstimate.affine(
+            np.zeros((self.oracle.output_dim, self.oracle.input_dim)), seen.mean(axis=0)
         )
-        return Bench(
+        return SearchState(
             ask=self.ask,
             inputs=self.oracle.input_dim,
             outputs=self.oracle.output_dim,
-            precision=measure(self.oracle, self.rng, seen),
+            precision=measure(self.oracle, self.rng, seen, away=min(10.0, self.space.reach)),
             scale=max(float(seen.std(axis=0).max()), 1e3 * self.oracle.eps * float(np.abs(seen).max()), 1e-300),
             frame=random_frame(self.oracle.input_dim, self.rng),
             rng=self.rng,
             grid=self.grid,
-            far=1e3,
+            far=min(1e3, self.space.reach),
             closest=1e-6,
         )
 
-    def _improve(self, bench: Bench) -> Approximation:
+    def _improve(self, state: SearchState) -> Approximation:
         """Look along further lines while the error is too large, then let least squares choose the weights."""
-        assert bench.draft is not None
+        assert state.estimate is not None
         rows, truth = self._fresh()
-        error = self._relative(bench.draft, rows, truth)
+        error = self._relative(state.estimate, rows, truth)
         for look in range(LINES):
             before, good = error, 0.1 * min(self.epsilon, 1e-8)
             if before <= good and look >= LOOKS:
                 break
-            off = ((bench.draft(rows) - truth) ** 2).sum(axis=1)
+            if state.estimate.width > LARGEST_REFIT and before > self.epsilon:  # more kinks do not help any more
+                break
+            off = ((state.estimate(rows) - truth) ** 2).sum(axis=1)
             wrong = np.flatnonzero(off >= 0.1 * off.max())
-            toward = rows[self.rng.choice(wrong)] if before > good else self.rng.normal(size=bench.inputs)
-            found = further_line(bench, toward)
-            error = self._relative(bench.draft, rows, truth)
+            toward = rows[self.rng.choice(wrong)] if before > good else self.rng.normal(size=state.inputs)
+            found = further_line(state, toward)
+            error = self._relative(state.estimate, rows, truth)
             if (
                 before > good and error > 0.3 * before
             ):  # what is missing is narrower than the grid, or not worth finding
-                if bench.grid >= FINEST or (found <= 0 and error <= self.epsilon and bench.grid >= ENOUGH):
+                if state.grid >= FINEST or (found <= 0 and error <= self.epsilon and state.grid >= ENOUGH):
                     break
-                bench.grid = self.grid = min(4 * bench.grid, FINEST)
-        beside = self._on_hyperplanes(bench.draft) if bench.draft.width else rows[:1]
-        smaller = self._refitted(bench.draft, np.concatenate([rows, beside]), np.concatenate([truth, self.ask(beside)]))
-        self.notes += bench.notes
-        self.gap = bench.smallest_gap
+                state.grid = self.grid = min(4 * state.grid, FINEST)
+        beside = self._on_hyperplanes(state.estimate) if state.estimate.width else rows[:1]
+        smaller = self._refitted(
+            state.estimate, np.concatenate([rows, beside]), np.concatenate([truth, self.ask(beside)])
+        )
+        self.notes += state.notes
+        self.gap = state.smallest_gap
         rows, truth = self._fresh()
-        error, least = self._relative(bench.draft, rows, truth), self._relative(smaller, rows, truth)
-        self.draft, error = (smaller, least) if least <= 10.0 * error + 1e-16 else (bench.draft, error)
+        error, least = self._relative(state.estimate, rows, truth), self._relative(smaller, rows, truth)
+        self.estimate, error = (smaller, least) if least <= 10.0 * error + 1e-16 else (state.estimate, error)
         reason = "" if error <= self.epsilon else f"The error of {error:.1e} of the variance is above {self.epsilon:g}."
         return self._result(rows, truth, reason)
 
@@ -196,51 +276,58 @@ class _Run:
         rows = self.rng.normal(size=(self.checks, self.oracle.input_dim))
         return rows, self.ask(rows)
 
-    def _on_hyperplanes(self, draft: Draft) -> Array:
-        """One input on each hyperplane: the only witnesses of a bump that no other input fell into."""
-        rows = self.rng.normal(size=draft.A.shape)
-        return np.asarray(rows - ((rows * draft.A).sum(axis=1) + draft.b)[:, None] * draft.A)
+    def _on_hyperplanes(self, estimate: NetworkEstimate) -> Array:
+        """One input on each hyperplane: these show a bump that no other input fell into."""
+        A, b, *_ = estimate.arrays()
+        rows = self.rng.normal(size=A.shape)
+        return np.asarray(rows - ((rows * A).sum(axis=1) + b)[:, None] * A)
 
-    def _relative(self, draft: Draft, rows: Array, truth: Array) -> float:
-        return float(((draft(rows) - truth) ** 2).sum() / max(((truth - truth.mean(axis=0)) ** 2).sum(), 1e-300))
+    def _relative(self, estimate: NetworkEstimate, rows: Array, truth: Array) -> float:
+        return float(((estimate(rows) - truth) ** 2).sum() / max(((truth - truth.mean(axis=0)) ** 2).sum(), 1e-300))
 
-    def _refitted(self, draft: Draft, *held: Array) -> Draft:
+    def _refitted(self, estimate: NetworkEstimate, *held: Array) -> NetworkEstimate:
         """Outer weights by least squares on fresh values; neurons that the held-out ones do not miss are left out, or
         merged with the ones beside them."""
-        rows = self.rng.normal(size=(2 * (draft.width + self.oracle.input_dim + 1), self.oracle.input_dim))
+        if estimate.width > LARGEST_REFIT:
+            self.notes.append(f"The weights of {estimate.width:,} neurons were not fitted once more: too many.")
+            return estimate
+        rows = self.rng.normal(size=(2 * (estimate.width + self.oracle.input_dim + 1), self.oracle.input_dim))
         seen = rows, self.ask(rows)
-        error = self._relative(draft, *held)
-        fitted = _least_squares(draft, *seen)
+        error = self._relative(estimate, *held)
+        fitted = _least_squares(estimate, *seen)
         if self._relative(fitted, *held) < error:
-            draft, error = fitted, self._relative(fitted, *held)
+            estimate, error = fitted, self._relative(fitted, *held)
         allowed = max(2.0 * error, 1e-9 * self.epsilon)
-        while draft.width and error <= self.epsilon:
-            weakest = int(np.argmin(_strength(draft, rows)))
-            smaller = (_least_squares(fewer, *seen) for fewer in (draft.closest_merged(), draft.without(weakest)))
+        while estimate.width and error <= self.epsilon:
+            weakest = int(np.argmin(_strength(estimate, rows)))
+            smaller = (_least_squares(fewer, *seen) for fewer in (estimate.closest_merged(), estimate.without(weakest)))
             found = next((fewer for fewer in smaller if self._relative(fewer, *held) <= allowed), None)
-            if found is None or found.width == draft.width:
+            if found is None or found.width == estimate.width:
                 break
-            draft = found
-        return draft
+            estimate = found
+        return estimate
 
     def _result(self, rows: Array, truth: Array, reason: str) -> Approximation:
-        gap = ((self.draft(rows) - truth) ** 2).sum(axis=1) if len(rows) else np.array([np.inf])
+        gap = ((self.estimate(rows) - truth) ** 2).sum(axis=1) if len(rows) else np.array([np.inf])
         mean = float(gap.mean())
         half = float(1.96 * gap.std() / np.sqrt(len(gap))) if np.isfinite(mean) else float("inf")
         scale = max(float(truth.std(axis=0).max()), 1e-300) if len(rows) else 1.0
-        worst = float(np.abs(self.draft(rows) - truth).max()) if len(rows) else np.inf
+        worst = float(np.abs(self.estimate(rows) - truth).max()) if len(rows) else np.inf
         exact = worst <= EXACT * scale and not reason
-        if exact and not self._far_out(EXACT * scale):
-            exact, reason = False, "The copy is exact on typical inputs, and not where inputs are ten times as large."
+        if exact and (wrong := self._verified()):
+            exact, reason = False, f"The copy is close and not exact. {wrong}"
         if not exact and not reason:
             reason = f"A close copy was asked for, not an exact one: {mean:.1e} in the mean square."
-        return Approximation(
-            model=self.draft.model(),
-            width=self.draft.width,
+        facts: dict[str, object] = {"grid": self.grid, "epsilon": self.epsilon}
+        if self.verification is not None:
+            facts["verification"] = self.verification.facts()
+        found = Approximation(
+            model=self.space.network(self.estimate).model(),
+            width=self.estimate.width,
             exact=exact,
             worst_error=worst,
             scale=scale,
-            ledger=self.oracle.ledger.snapshot() - self.before,
+            ledger=self.space.spent,
             seed=self.seed,
             seconds=time.perf_counter() - self.began,
             method="worst-case",
@@ -248,39 +335,44 @@ class _Run:
             verified_points=len(rows),
             smallest_gap=self.gap,
             notes=tuple(self.notes),
-            facts={"grid": self.grid, "epsilon": self.epsilon},
+            facts=facts,
+            verification=Spent() if self.verification is None else self.verification.spent,
             squared_error=mean,
             interval=(max(0.0, mean - half), mean + half),
             variance=float(truth.var(axis=0).sum()) if len(rows) else 1.0,
         )
+        shown = self.space.as_shown(found)
+        assert isinstance(shown, Approximation)
+        return shown
 
-    def _far_out(self, allowed: float) -> bool:
-        """Whether the copy agrees on inputs ten times as large too, in proportion."""
+    def _verified(self) -> str:
+        """Why the copy is not exact, on fresh rows and on every row asked; empty if it is."""
         remaining = self.oracle.ledger.remaining
-        if remaining is not None and remaining < FARTHER:
-            return False
-        rows = 10.0 * self.rng.normal(size=(FARTHER, self.oracle.input_dim))
-        return bool(np.abs(self.draft(rows) - self.ask(rows)).max() <= 10.0 * allowed)
+        if remaining is not None and remaining < FEWEST_CHECKS:
+            return "The budget left no rows to verify it on."
+        self.verification = verify(
+            self.space, self.estimate.value, self.estimate, checks=self.verifying, tolerance=EXACT,
+            generator=torch.Generator().manual_seed(self.seed), farthest=FARTHEST,
+        )  # fmt: skip
+        return self.verification.reason
 
 
-def _features(draft: Draft, rows: Array) -> Array:
-    return np.concatenate([np.maximum(rows @ draft.A.T + draft.b, 0.0), rows, np.ones((len(rows), 1))], axis=1)
+def _features(estimate: NetworkEstimate, rows: Array) -> Array:
+    A, b, *_ = estimate.arrays()
+    return np.concatenate([np.maximum(rows @ A.T + b, 0.0), rows, np.ones((len(rows), 1))], axis=1)
 
 
-def _least_squares(draft: Draft, rows: Array, values: Array) -> Draft:
+def _least_squares(estimate: NetworkEstimate, rows: Array, values: Array) -> NetworkEstimate:
     """The same hyperplanes with outer weights and affine part fitted to values."""
-    h, d = draft.A.shape
-    correction = np.linalg.lstsq(_features(draft, rows), values - draft(rows), rcond=1e-11)[0]
-    return replace(
-        draft,
-        W=draft.W + correction[:h].T,
-        P=draft.P + correction[h : h + d].T,
-        q=draft.q + correction[h + d],
-    )
+    h, d = estimate.width, estimate.inputs
+    A, b, W, P, q = estimate.arrays()
+    correction = np.linalg.lstsq(_features(estimate, rows), values - estimate(rows), rcond=1e-11)[0]
+    return NetworkEstimate.of(A, b, W + correction[:h].T, P + correction[h : h + d].T, q + correction[h + d])
 
 
-def _strength(draft: Draft, rows: Array) -> Array:
+def _strength(estimate: NetworkEstimate, rows: Array) -> Array:
     """How much each neuron bends the function on these rows: its spread beyond an affine function."""
-    z = rows @ draft.A.T + draft.b
+    A, b, W, *_ = estimate.arrays()
+    z = rows @ A.T + b
     bend = np.abs(z) - np.abs(z).mean(axis=0)
-    return np.asarray(bend.std(axis=0) * np.linalg.norm(draft.W, axis=0))
+    return np.asarray(bend.std(axis=0) * np.linalg.norm(W, axis=0))

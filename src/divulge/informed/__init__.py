@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from divulge.informed.baselines import Score, Yardsticks, picture, score, yardsticks
 from divulge.informed.checks import NotReproduced
 from divulge.informed.direct import direct
 from divulge.informed.glm import glm
-from divulge.informed.linear_models import LinearModel
+from divulge.informed.linear.models import LinearModel
 from divulge.informed.membership import Curve, Membership, membership, membership_scores, roc
 from divulge.informed.reconstructor import Reconstructor, reconstructor
-from divulge.informed.record import Candidate, Record
-from divulge.informed.shadows import Shadows, shadows
-from divulge.informed.yardsticks import Score, Yardsticks, picture, score, yardsticks
+from divulge.informed.result import Candidate, Record
+from divulge.informed.shadow_models.training import Shadows, shadows
 
 __all__ = [
     "Candidate", "Curve", "LinearModel", "Membership", "NotReproduced", "Reconstructor", "Record", "Score", "Shadows",

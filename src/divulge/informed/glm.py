@@ -4,256 +4,277 @@ At the optimum the gradients of all records sum to zero, so what the known recor
 record's own gradient: G = -x r^T, r the slope of its loss. With an intercept the last row of G is -r itself, and
 x = -G r / |r|^2. Two departures from the printed Theorem 1: its y is wrong (y = g^-1(<x, theta>) - r here, with r the
 slope), and scikit-learn does not penalise the intercept. Without an intercept (Theorem 8, here for every family) x is
-a multiple of G and its length solves an equation in one unknown with up to two roots; both are returned, ranked.
+a multiple of G and its length solves an equation in one unknown, usually with two roots. Both explain the model equally
+well; the record is trusted only where all roots but one can be excluded (``linear.plausibility``).
 
-A released model is never quite at its optimum, and what its solver left over, E, is the attack's error: about
-(|E| / |r|)^2. Two things are done about it. Where the label is one of a few, r is a function of x, so G holds more
-equations than unknowns and x is refined by least squares. And the error is predicted: the same attack is run on
-simulated leftovers, taken from refits of the estimator on the known records and from the equations' own misfit.
+A released model is never quite at its optimum, and what its solver left over is the attack's error. Two things are done
+about it. Where the label is one of a few, r is a function of x, so G holds more equations than unknowns and x is
+refined by least squares. And the error is predicted by simulation (``linear.error_prediction``). Errors are measured in
+units of each column's spread over the known rows, so that no column counts for more because its unit is small.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 import time
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from divulge.errors import AttackFailed, InvalidInput, NonFiniteInput, UnsupportedModel, WrongShape
-from divulge.informed import checks, linear_solve
-from divulge.informed.linear_models import Array, LinearModel, read
-from divulge.informed.linear_solve import Equations, Solution
-from divulge.informed.record import Candidate, Record
-from divulge.progress import report
-from divulge.whole import checked_seed
+from divulge.core.errors import AttackFailed, InvalidInput, NonFiniteInput, WrongShape
+from divulge.core.progress import report
+from divulge.core.validation import checked_interval, checked_number, checked_seed, checked_whole
+from divulge.informed import checks
+from divulge.informed.linear.equations import Equations, Solution, refine, solve
+from divulge.informed.linear.error_prediction import ExpectedError, evenness, expected_error, leftovers, retrain
+from divulge.informed.linear.models import Array, LinearModel, read
+from divulge.informed.linear.plausibility import Plausibility
+from divulge.informed.linear.preprocessing import Preprocessing
+from divulge.informed.result import Candidate, Record
+from divulge.training.recipe import ArrayLike
 
-_DRAWS = 4  # simulated leftovers drawn from the equations' own misfit
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+Label = float | int | str | list[float] | list[int] | list[str]
+"""A target value, a class label, or a list of labels for several unknown records."""
+_FITS = 3.0  # times the best misfit, or the leftovers: a solution with no more explains the model as well,
+_NATS, _CORRELATED = 6.0, 4.0  # or one whose likelihood is within so many nats, if so many leftovers move together
+_COMPARED = 6  # solutions, at most, that are compared
+_FEW = 5  # known records: with fewer, neither a column's spread nor the solver's leftover can be estimated
+_EXACT = 1e-6  # a predicted error so small is accepted nevertheless
 
 
 def glm(
-    estimator: Any,
-    known_X: Any,
-    known_y: Any,
+    estimator: BaseEstimator | LinearModel,
+    known_X: ArrayLike,
+    known_y: ArrayLike,
     *,
-    label: Any = None,
+    label: Label | None = None,
     unknown: int = 1,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     unknown_weight: float = 1.0,
     bounds: tuple[float, float] | None = None,
     refits: int = 2,
     seed: int = 0,
 ) -> Record:
-    """Rebuild the record that ``estimator`` was trained on besides ``known_X`` and ``known_y``.
+    """Rebuild the record that a linear model was trained on besides the known records.
 
-    ``estimator`` is a fitted scikit-learn estimator, a Pipeline that ends in one, or a LinearModel of raw
-    coefficients. ``label`` is the unknown record's target, where it is known (it must be, for a regression without
-    intercept). ``unknown`` is the number of unknown records; more than one can be solved for a softmax model only.
-    ``refits`` is how often the estimator is fitted again, on the known records, to predict the error.
+    Parameters
+    ----------
+    estimator : fitted scikit-learn estimator, Pipeline or LinearModel
+        The released model: linear or ridge regression, ridge classification, logistic or softmax regression, Poisson,
+        gamma or Tweedie regression; a Pipeline that ends in one; or raw coefficients.
+    known_X : array [n, d]
+        All training rows but the unknown ones.
+    known_y : array [n]
+        Their targets.
+    label : target, class label or list of labels, optional
+        The unknown record's target, where it is known. A regression without an intercept needs it.
+    unknown : int, default 1
+        The number of unknown records. Several can be solved for a softmax model with an intercept only.
+    sample_weight : array [n], optional
+        The known records' weights in training.
+    unknown_weight : float, default 1.0
+        The unknown record's weight.
+    bounds : (float, float), optional
+        The range of every feature.
+    refits : int, default 2
+        How often the estimator is fitted again to the known records, to predict the error.
+    seed : int, default 0
+        Seed of the simulations that predict the error.
+
+    Returns
+    -------
+    Record
+        The rebuilt record. ``predicted_error`` and ``error`` are in units of each column's spread (``scale``).
+        ``candidates`` lists every record that explains the model as well. ``trusted`` is False where more than one of
+        them remains, or where the predicted error is not well below the distance to the nearest known record.
+
+    Raises
+    ------
+    AttackFailed
+        The known records already explain the model, or the equations have no solution.
+    InvalidInput
+        An argument does not make sense.
+    UnsupportedModel
+        The estimator has no closed form, or a step of the pipeline cannot be undone.
+
+    Examples
+    --------
+    >>> import divulge
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import Ridge
+    >>> X, y = load_diabetes(return_X_y=True, scaled=False)
+    >>> record = divulge.informed.glm(Ridge().fit(X, y), X[1:], y[1:])
+    >>> record.trusted, record.error(X[0]) < 1e-12, round(record.y)
+    (True, True, 151)
     """
     started, seed = time.perf_counter(), checked_seed(seed)
     steps, final = _split(estimator)
     model = read(final)
     X, y = _checked(known_X, known_y)
-    space = _Space.of(steps, X)
+    space = Preprocessing.of(steps, X)
     weights = _weights(sample_weight, unknown_weight, len(X))
     rows = space.forward(X)
     if rows.shape[1] != model.coef.shape[1]:
         raise WrongShape(f"The model has {model.coef.shape[1]} features; the known rows have {rows.shape[1]}.")
+    bounds = None if bounds is None else checked_interval("bounds", bounds)
     equations = Equations(model, rows, y, weights, float(unknown_weight), bounds if not steps else None)
     if unknown != 1:
         return _several(equations, space, unknown, label, started, seed)
     if label is not None and model.discrete and label not in model.classes.tolist():
         raise InvalidInput(f"The label {label!r} is none of the model's classes.")
-    solutions = linear_solve.solve(equations, label)
-    leftovers = _leftovers(final, equations, refits, seed)
-    return _finish(equations, space, solutions, leftovers, label, started, seed)
+    samples = leftovers(final, equations, refits, seed)
+    equations = replace(equations, evenness=evenness(equations, samples))
+    samples = [equations.standardised_gradient(E) for E in samples]
+    choice = _Choice(equations, space, Plausibility(X, bounds), samples, label, seed)
+    return _record(choice, solve(equations, label), final if refits > 0 else model, started)
 
 
-def _finish(
-    equations: Equations,
-    space: _Space,
-    solutions: list[Solution],
-    leftovers: list[Array],
-    label: Any,
-    started: float,
-    seed: int,
-) -> Record:
-    best = solutions[0]
-    x = space.back(best.x)
-    predicted, basis = _predict(equations, space, solutions, leftovers, label, seed)
+class _Choice:
+    """Which of the solutions is the record, what error to expect of it, and which others remain."""
+
+    def __init__(
+        self, eq: Equations, space: Preprocessing, plausible: Plausibility, samples: list[Array], label: Any, seed: int
+    ) -> None:
+        self.eq, self.space, self.plausible, self.samples = eq, space, plausible, samples
+        self.label, self.seed = label, seed
+        self.leftover = max([float(np.linalg.norm(E)) for E in samples], default=0.0)
+
+    def row(self, solution: Solution) -> Array:
+        """A solution in the units of the known rows."""
+        return self.space.back(self.eq.features(solution.x))
+
+    def expected(self, solution: Solution, labels: list[Any], samples: list[Array] | None = None) -> ExpectedError:
+        """The error of the same attack with leftovers like ``samples`` (those of the refits by default)."""
+        samples = self.samples if samples is None else samples
+        return expected_error(self.eq, self.space, solution, labels, samples, self.label, self.seed)
+
+    def fitting(self, solutions: list[Solution]) -> list[Solution]:
+        """The distinct solutions that explain the model as well as the best one, best first."""
+        one_output = self.eq.model.intercept is None and self.eq.theta.shape[1] == 1
+        limit = math.inf  # without an intercept every root is exact
+        if not one_output:
+            freedom, rounding = self.eq.freedom, float(np.linalg.norm(self.eq.rounding))
+            if freedom > 1:  # the misfit itself measures what the solver left over
+                limit = min(_FITS, math.exp(_NATS * _CORRELATED / freedom)) * max(solutions[0].misfit, rounding)
+            else:
+                limit = _FITS * max(solutions[0].misfit, self.leftover, rounding)
+        kept: list[Solution] = []
+        for solution in solutions:
+            same = any(
+                one.y == solution.y and float(np.square(one.x - solution.x).mean()) <= 1e-6 * (1 + np.mean(one.x**2))
+                for one in kept
+            )
+            if solution.misfit <= limit and not same:
+                kept.append(solution)
+        return kept[:_COMPARED]
+
+    def __call__(self, fits: list[Solution]) -> tuple[Solution, ExpectedError, list[Solution]]:
+        """The most plausible solution, its expected error, and the others that cannot be excluded."""
+        labels = list(dict.fromkeys(one.y for one in fits))[:3] if self.eq.model.discrete else []
+        expected = [self.expected(one, labels) for one in fits]
+        if len(fits) == 1:
+            return fits[0], expected[0], []
+        remaining = [
+            place for place, one in enumerate(fits)
+            if not self.plausible.excluded(self.row(one), expected[place].columns)
+        ]  # fmt: skip
+        chosen = remaining[0] if remaining else 0
+        others = remaining[1:] if remaining else list(range(1, len(fits)))
+        return fits[chosen], expected[chosen], [fits[place] for place in others]
+
+
+def _record(choice: _Choice, solutions: list[Solution], final: Any, started: float) -> Record:
+    """The record that the solutions leave; ``final`` is trained again with it."""
+    eq, space = choice.eq, choice.space
+    _refuse_explained(eq, solutions[0], choice.leftover)
+    fits = choice.fitting(solutions)
+    best, expected, others = choice(fits)
+    again = None if isinstance(final, LinearModel) else retrain(final, eq, eq.features(best.x), best.y)
+    if again is not None and again.leftovers:
+        expected = expected.or_larger(choice.expected(best, [best.y] if eq.model.discrete else [], again.leftovers))
+    x, predicted, basis = choice.row(best), expected.mean, expected.basis
+    away = [float(np.square((choice.row(one) - x) / space.scale).mean()) for one in others]
+    predicted, worst = max([predicted, *away]), max([expected.worst, *away])
     facts: dict[str, Any] = {}
-    leak = space.from_scaler
-    if leak is not None:
-        facts["scaler_alone_error"] = float(np.square(leak - x).mean())
-        if space.scaler_error < predicted:  # no solver stands between the record and the mean
-            x, predicted, basis = leak, space.scaler_error, "the rounding of the scaler's mean"
-            if equations.model.discrete:
-                best = _labelled(equations, space.forward(leak[None])[0], label)
-    guess = float(np.square(space.known - space.known.mean(axis=0)).mean())
+    if space.from_scaler is not None:
+        facts["scaler_alone_error"] = float(np.square((space.from_scaler - x) / space.scale).mean())
+        if space.scaler_error < predicted:  # the mean is exact, whatever the model's solver left over
+            x, basis, others, again = space.from_scaler, "the rounding of the scaler's mean", [], None
+            predicted = worst = space.scaler_error
+            if eq.model.discrete:
+                best = _labelled(eq, space.forward(x[None])[0], choice.label)
+    guess, anyway = _without_attack(space)
+    reason = _doubt(best, others, choice.leftover, predicted, worst, guess, anyway)
+    if not reason and len(space.known) < _FEW and worst > _EXACT:
+        reason = f"{len(space.known)} known records are too few to judge a predicted error of {predicted:.2g}"
+    if not reason and again is not None and again.apart > checks.TRUST:
+        reason = f"training again with the record ends {again.apart:.0%} of its effect away from the released model"
     notes = [*space.notes, f"error predicted from {basis}"]
-    candidates = tuple(Candidate(torch.from_numpy(space.back(s.x)), s.y, s.misfit) for s in solutions)
-    twin = np.flatnonzero(np.square(space.known - x).mean(axis=1) <= max(predicted, 1e-12 * (1 + guess)))
-    if len(twin) and predicted <= 1e-2 * guess:
-        notes.append(f"the record is also known row {twin[0]}: the known set holds the target, or a copy of it")
-    nearest = checks.nearest(torch.from_numpy(space.known))
-    reason = _doubt(equations, best, leftovers, predicted, guess, nearest)
-    facts |= {"slope": best.r.tolist(), "guessing_the_mean": guess, "predicted_from": basis}
+    copies = np.flatnonzero(np.square((space.known - x) / space.scale).mean(axis=1) <= max(predicted, 1e-12))
+    if len(copies) and predicted <= 1e-2 * guess:
+        notes.append(f"the record is also known row {copies[0]}: the known set holds the target, or a copy of it")
+    facts |= {"slope": best.r.tolist(), "guessing_the_mean": guess, "nearest_known": anyway, "predicted_from": basis}
+    listed = fits if len(fits) > 1 or eq.model.intercept is None else []
+    listed = sorted(listed, key=lambda one: one is not best)
     return Record(
-        torch.from_numpy(x), best.y, predicted, "glm", time.perf_counter() - started, seed, not reason, reason,
-        candidates if equations.model.intercept is None else (), notes=tuple(notes), facts=facts,
+        torch.from_numpy(x), best.y, predicted, not reason,
+        tuple(Candidate(torch.from_numpy(choice.row(one)), one.y, one.misfit) for one in listed),
+        method="glm", seconds=time.perf_counter() - started, seed=choice.seed, reason=reason, notes=tuple(notes),
+        facts=facts, scale=torch.from_numpy(space.scale),
     )  # fmt: skip
 
 
-def _labelled(eq: Equations, x: Array, label: Any) -> Solution:
+def _labelled(eq: Equations, features: Array, label: Any) -> Solution:
     """The label that fits a record whose row is known."""
-    named = (linear_solve.refine(eq, *eq.gradient(guess), x, guess, steps=0) for guess in eq.guesses(label))
+    x = eq.standardised(features)
+    named = (refine(eq, *eq.gradient(guess), x, guess, steps=0) for guess in eq.guesses(label))
     return min(named, key=lambda solution: solution.misfit)
 
 
-def _doubt(
-    eq: Equations, best: Solution, leftovers: list[Array], predicted: float, guess: float, nearest: float
-) -> str:
-    """Why the answer should not be believed, if it should not."""
-    leftover = max((float(np.linalg.norm(E)) for E in leftovers), default=0.0)
-    size = float(np.linalg.norm(best.G))
-    if size <= 5 * leftover <= 1e-5 * eq.typical_gradient() or size <= 3 * eq.rounding(best.G):
+def _without_attack(space: Preprocessing) -> tuple[float, float]:
+    """The scaled errors of the mean of the known rows, and of the nearest known row at the median."""
+    rows = (space.known - space.known.mean(axis=0)) / space.scale
+    guess = float(np.square(rows).mean()) or 1.0  # one known row, or copies of one, have no spread
+    nearest = checks.nearest(torch.from_numpy(rows))
+    return guess, nearest if math.isfinite(nearest) else guess
+
+
+def _refuse_explained(eq: Equations, best: Solution, leftover: float) -> None:
+    size, rounding = float(np.linalg.norm(best.G)), float(np.linalg.norm(eq.rounding))
+    if size <= 5 * leftover <= 1e-5 * eq.typical_gradient() or size <= 3 * rounding:
         raise AttackFailed(
             "The known records alone already explain this model: the known set contains the target, or the target's "
             "loss had no slope left; nothing can be rebuilt."
         )
-    if predicted > checks.TRUST * min(guess, nearest):
-        text = (
-            f"the model was not trained far enough: predicted error {predicted:.2g}, guessing the mean {guess:.2g}, "
-            f"the nearest known record {nearest:.2g}"
+
+
+def _doubt(
+    best: Solution, others: list[Solution], leftover: float, predicted: float, worst: float, guess: float, anyway: float
+) -> str:
+    """Why the record should not be trusted; empty where it can be."""
+    if others:
+        cause = "" if len(best.G) == len(best.x) else "the model was not trained far enough to tell labels apart: "
+        return (
+            f"{cause}{len(others) + 1} records explain this model equally well, and neither bounds, whole-number "
+            "columns nor columns of known values exclude all but one; candidates lists them"
         )
-        if size <= 2 * leftover:
-            text += "; what the known records leave over is no larger than what the solver leaves (or they hold it all)"
-        return text
-    return ""
+    if predicted <= checks.TRUST * min(guess, anyway) and worst <= min(guess, anyway):
+        return ""
+    text = (
+        f"the model was not trained far enough: predicted error {predicted:.2g}, at worst {worst:.2g}, guessing the "
+        f"mean {guess:.2g}, the nearest known record {anyway:.2g}, all in units of each column's spread"
+    )
+    if float(np.linalg.norm(best.G)) <= 2 * leftover:
+        text += "; what the known records leave over is no larger than what the solver leaves (or they hold it all)"
+    return text
 
 
-# -- predicting the error ---------------------------------------------------------------------------------------------
-
-
-def _predict(
-    eq: Equations, space: _Space, solutions: list[Solution], leftovers: list[Array], label: Any, seed: int
-) -> tuple[float, str]:
-    """The (geometric mean of the) error of the same attack on simulated leftovers, and where those came from."""
-    best = solutions[0]
-    labels = list(dict.fromkeys(s.y for s in solutions))[:3] if eq.model.discrete else None
-    truth = space.back(best.x)
-
-    def simulated(samples: list[Array]) -> float:
-        errors = []
-        for E in samples:
-            again = linear_solve.solve(eq, label, G=best.model_gradient() + E, among=labels)[0]
-            errors.append(float(np.square(space.back(again.x) - truth).mean()))
-        return float(np.exp(np.mean(np.log(np.maximum(errors, 1e-300)))))
-
-    estimates, basis = [], []
-    if leftovers:
-        estimates.append(simulated(_likenesses(leftovers)))
-        basis.append(f"{len(leftovers)} refits")
-    freedom = eq.freedom
-    if freedom > 0:
-        spread = float(np.linalg.norm(best.G - best.model_gradient())) / np.sqrt(freedom)
-        rng = np.random.default_rng(seed)
-        draws = [spread * eq.centred(rng.standard_normal(best.G.shape)) for _ in range(_DRAWS)]
-        if freedom > 1 or not estimates:
-            estimates.append(simulated(draws))
-            basis.append("the equations' misfit")
-    if not estimates:
-        floor = eq.rounding(best.G) / float(np.linalg.norm(best.r))
-        return floor**2, "rounding alone (raw coefficients are taken as the optimum)"
-    return float(np.exp(np.mean(np.log(np.maximum(estimates, 1e-300))))), " and ".join(basis)
-
-
-def _likenesses(leftovers: list[Array]) -> list[Array]:
-    """Leftovers as likely as the given ones: either sign, and sums of two."""
-    pairs = [(a + b) / np.sqrt(2) for a, b in itertools.combinations(leftovers, 2)]
-    pairs += [(a - b) / np.sqrt(2) for a, b in itertools.combinations(leftovers, 2)]
-    return [sign * E for E in [*leftovers, *pairs] for sign in (1.0, -1.0)]
-
-
-def _leftovers(final: Any, eq: Equations, refits: int, seed: int) -> list[Array]:
-    """The gradient that the estimator's solver leaves over when fitted to the known records less one."""
-    if isinstance(final, LinearModel) or refits < 1:
-        return []
-    from sklearn.base import clone
-
-    rng = np.random.default_rng(seed)
-    found = []
-    for turn in range(refits):
-        keep = np.arange(len(eq.X)) != rng.integers(len(eq.X))
-        report("refitting", turn, refits)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            fit = clone(final).fit(eq.X[keep], eq.raw_y[keep], sample_weight=_or_none(eq.s[keep]))
-        other = Equations(read(fit), eq.X[keep], eq.raw_y[keep], eq.s[keep], 0.0, None)
-        if other.model.theta.shape == eq.model.theta.shape:
-            found.append(other.gradient(None)[0])
-    return found
-
-
-def _or_none(weights: Array) -> Array | None:
-    return None if bool((weights == 1).all()) else weights
-
-
-# -- what comes in ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Space:
-    """The preprocessing in front of the linear model, and the way back through it."""
-
-    known: Array
-    forward: Callable[[Array], Array]
-    back: Callable[[Array], Array]
-    notes: tuple[str, ...] = ()
-    from_scaler: Array | None = None
-    """The record as the scaler's mean gives it away."""
-
-    @property
-    def scaler_error(self) -> float:
-        """What rounding leaves of it: the mean and the sum of n rows are good to n units in the last place."""
-        return float(np.square(np.finfo(float).eps * len(self.known) * np.abs(self.known).max(axis=0)).mean())
-
-    @classmethod
-    def of(cls, steps: list[tuple[str, Any]], X: Array) -> _Space:
-        steps = [(name, step) for name, step in steps if step is not None and step != "passthrough"]
-        for name, step in steps:
-            if not hasattr(step, "inverse_transform"):
-                raise UnsupportedModel(
-                    f"The pipeline's step {name!r} ({type(step).__name__}) cannot be undone; give the last step itself "
-                    "with the known rows already transformed, to get the record in its features."
-                )
-
-        def forward(rows: Array) -> Array:
-            for _, step in steps:
-                rows = np.asarray(step.transform(rows), dtype=np.float64)
-            return rows
-
-        def back(row: Array) -> Array:
-            rows = row[None]
-            for _, step in reversed(steps):
-                rows = np.asarray(step.inverse_transform(rows), dtype=np.float64)
-            first: Array = rows[0]
-            return first
-
-        notes: tuple[str, ...] = ()
-        leak = None
-        if steps and type(steps[0][1]).__name__ == "StandardScaler" and steps[0][1].mean_ is not None:
-            scaler = steps[0][1]
-            seen = np.asarray(scaler.n_samples_seen_)
-            if np.all(seen == len(X) + 1):
-                leak = scaler.mean_ * seen - X.sum(axis=0)
-                notes = ("the fitted StandardScaler alone gives the record away: n * mean - sum of the known rows",)
-        return cls(X, forward, back, notes, leak)
+# -- arguments --------------------------------------------------------------------------------------------------------
 
 
 def _split(estimator: Any) -> tuple[list[tuple[str, Any]], Any]:
@@ -262,7 +283,7 @@ def _split(estimator: Any) -> tuple[list[tuple[str, Any]], Any]:
     return [], estimator
 
 
-def _checked(known_X: Any, known_y: Any) -> tuple[Array, Any]:
+def _checked(known_X: ArrayLike, known_y: ArrayLike) -> tuple[Array, Any]:
     X = np.asarray(known_X, dtype=np.float64)
     y = np.asarray(known_y)
     if X.ndim != 2 or len(X) == 0:
@@ -275,9 +296,8 @@ def _checked(known_X: Any, known_y: Any) -> tuple[Array, Any]:
     return X, y
 
 
-def _weights(sample_weight: Any, unknown_weight: float, n: int) -> Array:
-    if not (np.isfinite(unknown_weight) and unknown_weight > 0):
-        raise InvalidInput(f"unknown_weight is a positive number; got {unknown_weight!r}.")
+def _weights(sample_weight: ArrayLike | None, unknown_weight: float, n: int) -> Array:
+    checked_number("unknown_weight", unknown_weight, above=0)
     if sample_weight is None:
         return np.ones(n)
     weights = np.asarray(sample_weight, dtype=np.float64).reshape(-1)
@@ -288,16 +308,15 @@ def _weights(sample_weight: Any, unknown_weight: float, n: int) -> Array:
     return weights
 
 
-def _several(eq: Equations, space: _Space, unknown: int, labels: Any, started: float, seed: int) -> Record:
-    from divulge.informed.linear_several import solve_several
+def _several(eq: Equations, space: Preprocessing, unknown: int, labels: Any, started: float, seed: int) -> Record:
+    from divulge.informed.linear.several_records import solve_several
 
-    if unknown < 1:
-        raise InvalidInput(f"unknown is a whole number of at least 1; got {unknown!r}.")
+    checked_whole("unknown", unknown, at_least=1)
     report("solving for several records")
-    xs, ys, misfit, unique = solve_several(eq, unknown, labels, seed)
+    xs, ys, misfit, determined = solve_several(eq, unknown, labels, seed)
     x = torch.from_numpy(np.stack([space.back(row) for row in xs]))
-    reason = "" if unique else "the equations were not solved to their precision; other records fit as well"
+    reason = "" if determined else "the equations were not solved to their precision; other records fit as well"
     return Record(
-        x, ys, float("nan"), "glm", time.perf_counter() - started, seed, unique, reason,
-        notes=space.notes, facts={"misfit": misfit, "unknown": unknown},
+        x, ys, float("nan"), determined, method="glm", seconds=time.perf_counter() - started, seed=seed, reason=reason,
+        notes=space.notes, facts={"misfit": misfit, "unknown": unknown}, scale=torch.from_numpy(space.scale),
     )  # fmt: skip

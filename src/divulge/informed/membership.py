@@ -15,41 +15,72 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import beta
 from torch import Tensor, nn
 
-from divulge.errors import InvalidInput
+from divulge.core.errors import InvalidInput
+from divulge.core.progress import report
+from divulge.core.result import AttackResult
+from divulge.core.statistics import rate_at_least
 from divulge.informed import checks
-from divulge.informed.seen import flat_weights
-from divulge.informed.shadows import with_row
-from divulge.progress import report
+from divulge.informed.released_view import flat_weights
 from divulge.training import Recipe
+from divulge.training.batched.shared_setup import with_row
 
 
 @dataclass(frozen=True)
-class Membership:
-    """The outcome of the test on one released model."""
+class Membership(AttackResult):
+    """The outcome of the membership test on one released model.
+
+    Attributes
+    ----------
+    guess : {0, 1}
+        The candidate that the model was trained on.
+    distances : (float, float)
+        How far the released weights are from training with each candidate.
+    certain : bool
+        Whether one candidate reproduces the weights to rounding and the other does not.
+    """
 
     guess: int
-    """0 or 1: the candidate that the model was trained on."""
     distances: tuple[float, float]
-    """How far the released weights are from training with each."""
     certain: bool
-    """Whether one candidate reproduces the weights to rounding and the other does not."""
-    seconds: float
+
+    @property
+    def success(self) -> bool:
+        """Whether the guess is certain."""
+        return self.certain
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        own = {"guess": self.guess, "distances": list(self.distances), "certain": self.certain}
+        return super().as_dict() | own
 
 
 @dataclass(frozen=True)
 class Curve:
-    """How well scores tell members (high) from others (low)."""
+    """How well scores tell members (high) from others (low).
+
+    Attributes
+    ----------
+    fpr, tpr : ndarray
+        False and true positive rates along the thresholds.
+    auc : float
+        The area under the curve.
+    tpr_at : dict of float to float
+        The true positive rate at false positive rates of 0.001, 0.01 and 0.1.
+    epsilon : float
+        A lower limit on the privacy parameter.
+    delta : float
+        The delta at which it holds.
+    confidence : float
+        The confidence with which it holds.
+    """
 
     fpr: NDArray[np.float64]
     tpr: NDArray[np.float64]
     auc: float
     tpr_at: dict[float, float]
-    """The true positive rate at false positive rates of 0.001, 0.01 and 0.1."""
     epsilon: float
-    """A lower bound on the privacy parameter, at the stated confidence."""
     delta: float
     confidence: float
 
@@ -64,7 +95,47 @@ def membership(
     *,
     position: int | None = None,
 ) -> Membership:
-    """Which of two candidate rows (with their labels) ``released`` was trained on besides the known rows."""
+    """Which of two candidate rows a model was trained on besides the known rows (Balle 2022, Algorithm 2).
+
+    Parameters
+    ----------
+    recipe : Recipe
+        How the released model was trained.
+    released : nn.Module or Tensor
+        The model, or its weights in one vector.
+    known_X : array [n, d]
+        The training rows that the adversary knows: all but one.
+    known_y : array [n]
+        Their labels or targets.
+    candidates : array [2, d]
+        The two rows.
+    labels : array [2]
+        Their labels or targets.
+    position : int, optional
+        Where the unknown row stood in the training set; last by default.
+
+    Returns
+    -------
+    Membership
+        The guess, the distances behind it and whether it is certain.
+
+    Raises
+    ------
+    InvalidInput
+        There are not two candidates.
+    WrongShape
+        Rows, labels or weights do not fit the recipe.
+
+    Examples
+    --------
+    >>> import divulge
+    >>> data = divulge.datasets.load("iris")
+    >>> X, y = data.train
+    >>> recipe = divulge.Recipe(widths=[4, 8, 3], epochs=20, seed=0)
+    >>> released = recipe.train(X[:50], y[:50])
+    >>> divulge.informed.membership(recipe, released, X[:49], y[:49], X[49:51], y[49:51]).guess
+    0
+    """
     started = time.perf_counter()
     X, y = checks.known(recipe, known_X, known_y)
     rows, targets = checks.known(recipe, candidates, labels)
@@ -81,14 +152,49 @@ def membership(
     rounding = 1e4 * torch.finfo(recipe.dtype).eps * float(theta.norm())
     guess = int(distances[1] < distances[0])
     certain = distances[guess] <= rounding < distances[1 - guess]
-    return Membership(guess, (distances[0], distances[1]), certain, time.perf_counter() - started)
+    return Membership(
+        guess, (distances[0], distances[1]), certain, method="membership", seed=recipe.seed,
+        seconds=time.perf_counter() - started,
+        reason="" if certain else "Neither candidate reproduces the weights to rounding, or both do.",
+    )  # fmt: skip
 
 
 def membership_scores(
     recipe: Recipe, known_X: Any, known_y: Any, row: Any, label: Any, *, draws: int = 50, fresh_start: bool = True
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Minus the loss on the row, over models trained with it and over models trained without it (Balle 2022, figure
-    11): each draw has a new seed (new initial weights and order) if ``fresh_start``, the recipe's own otherwise."""
+    """Minus the loss on a row, over models trained with it and models trained without it (Balle 2022, figure 11).
+
+    Parameters
+    ----------
+    recipe : Recipe
+        How each model is trained.
+    known_X : array [n, d]
+        The other training rows.
+    known_y : array [n]
+        Their labels or targets.
+    row : array [d]
+        The row in question.
+    label : int or float
+        Its label or target.
+    draws : int, default 50
+        Models of each kind.
+    fresh_start : bool, default True
+        Whether each draw has a new seed, that is new initial weights and a new order; the recipe's own otherwise.
+
+    Returns
+    -------
+    members, others : ndarray [draws]
+        Scores of the models trained with the row and of those without it.
+
+    Examples
+    --------
+    >>> import divulge
+    >>> X, y = divulge.datasets.load("iris").train
+    >>> recipe = divulge.Recipe(widths=[4, 8, 3], epochs=5)
+    >>> members, others = divulge.informed.membership_scores(recipe, X[:20], y[:20], X[20], y[20], draws=3)
+    >>> members.shape, others.shape
+    ((3,), (3,))
+    """
     X, y = checks.known(recipe, known_X, known_y)
     z, target = checks.known(recipe, torch.as_tensor(row)[None], torch.as_tensor(label).reshape(1))
     scores: tuple[list[float], list[float]] = ([], [])
@@ -103,10 +209,40 @@ def membership_scores(
 
 
 def roc(members: Any, others: Any, *, delta: float = 1e-5, confidence: float = 0.95) -> Curve:
-    """The curve of a test's scores, and the privacy parameter it implies.
+    """The ROC curve of a test's scores, and the privacy parameter that it implies.
 
-    For each threshold the rates' Clopper-Pearson bounds give (1 - FNR_upper - delta) / FPR_upper, and the same with
-    the roles exchanged; epsilon is the log of the largest. The confidence is split over the thresholds tried.
+    For each threshold the rates' Clopper-Pearson limits give (1 - FNR_upper - delta) / FPR_upper, and the same with the
+    roles exchanged. epsilon is the logarithm of the largest. The confidence is split over the thresholds tried.
+
+    Parameters
+    ----------
+    members : array [n]
+        Scores where the row was in the training set; high scores say member.
+    others : array [m]
+        Scores where it was not.
+    delta : float, default 1e-5
+        The delta of (epsilon, delta)-DP.
+    confidence : float, default 0.95
+        With which the lower limit on epsilon holds.
+
+    Returns
+    -------
+    Curve
+        Rates, AUC, true positive rates at low false positive rates, and the lower limit on epsilon.
+
+    Raises
+    ------
+    InvalidInput
+        One side has no score, or a score is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from divulge.informed import roc
+    >>> rng = np.random.default_rng(0)
+    >>> curve = roc(rng.normal(2.0, 1.0, 1000), rng.normal(0.0, 1.0, 1000))
+    >>> bool(0.9 < curve.auc < 0.95), curve.epsilon > 1
+    (True, True)
     """
     inside, outside = np.sort(np.asarray(members, dtype=np.float64)), np.sort(np.asarray(others, dtype=np.float64))
     if len(inside) == 0 or len(outside) == 0 or not (np.isfinite(inside).all() and np.isfinite(outside).all()):
@@ -125,15 +261,9 @@ def roc(members: Any, others: Any, *, delta: float = 1e-5, confidence: float = 0
 
 
 def _implied(hits: int, n: int, alarms: int, m: int, level: float, delta: float) -> float:
-    caught, clear = _lower(hits, n, level), _lower(m - alarms, m, level)
-    false, missed = 1 - _lower(m - alarms, m, level), 1 - _lower(hits, n, level)
+    caught, clear = rate_at_least(hits, n, error=level), rate_at_least(m - alarms, m, error=level)
     best = 0.0
-    for power, error in ((caught, false), (clear, missed)):
+    for power, error in ((caught, 1 - clear), (clear, 1 - caught)):
         if power > delta and error > 0:
             best = max(best, math.log((power - delta) / error))
     return best
-
-
-def _lower(successes: int, trials: int, level: float) -> float:
-    """The one-sided Clopper-Pearson lower bound of a rate."""
-    return float(beta.ppf(level, successes, trials - successes + 1)) if successes else 0.0

@@ -21,22 +21,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from divulge import workers as pool
-from divulge.errors import InvalidInput
-from divulge.informed import checks, gauss_newton, network, picture_network, ridge
-from divulge.informed.record import Record
-from divulge.informed.seen import Access, Sight, probe_rows, sight
-from divulge.informed.setting import as_mlp
-from divulge.informed.shadows import Shadows, shadows
+from divulge.core import workers as pool
+from divulge.core.errors import InvalidInput
+from divulge.core.validation import checked_choice, checked_seed
+from divulge.informed import checks
+from divulge.informed.inversion import gauss_newton
+from divulge.informed.released_view import Access, ReleasedView, probe_rows, released_view
+from divulge.informed.result import Record
+from divulge.informed.shadow_models import picture_reconstructor, reconstructor_network, ridge
+from divulge.informed.shadow_models.training import Shadows, shadows
 from divulge.training import Recipe
-from divulge.whole import checked_seed
+from divulge.training.batched.shared_setup import as_mlp
 
 Method = Literal["ridge", "network"]
 
 
 _CORRECTIONS = 3  # further training runs that may each improve a record read off by ridge
-_UNSURE = 0.5  # between the scores of two labels: where they are closer, both are tried
-_HELD = 64  # shadow models, at most, that are kept out to learn what a misfit means
+_UNSURE = 0.5  # difference of the scores of two labels below which both are tried
+_HELD = 64  # shadow models, at most, that are held out to calibrate the error of a misfit
 _OVERCONFIDENT = (
     "a mean squared error of {:.2g} is expected, and of a shadow model held out no more was, whose record came out no "
     "closer than the nearest row held"
@@ -44,25 +46,25 @@ _OVERCONFIDENT = (
 
 
 @dataclass(frozen=True)
-class Gauge:
-    """What a misfit says about a record's error, learned from shadow models held out: the squared error over the
+class ErrorCalibration:
+    """The error that a misfit stands for, calibrated on held-out shadow models: the squared error over the
     record's squared length is a multiple of the squared misfit."""
 
     usual: float = 1.0
-    """The multiple, at the median;"""
+    """Median of the multiple."""
     worst: float = 1.0
-    """at its largest, which is assumed of a misfit beyond those seen:"""
+    """Largest multiple, which is assumed for a misfit beyond those seen."""
     reach: float = 0.0
-    """the largest misfit."""
+    """Largest misfit seen."""
     wrong: float = float("inf")
-    """The least error that was expected of one that was no closer than the nearest row that the adversary holds."""
+    """Smallest error expected of a held-out record that came out no closer than the nearest row held."""
 
     @classmethod
-    def of(cls, rows: Tensor, truth: Tensor, misfit: Tensor, nearest: Tensor) -> Gauge:
+    def of(cls, rows: Tensor, truth: Tensor, misfit: Tensor, nearest: Tensor) -> ErrorCalibration:
         multiple = (rows - truth).square().sum(dim=1) / rows.square().sum(dim=1) / misfit.square()
-        gauge = cls(float(multiple.median()), float(multiple.max()), float(misfit.max()))
-        wrong = gauge.error(rows, misfit)[(rows - truth).square().mean(dim=1) >= nearest]
-        return replace(gauge, wrong=float(wrong.min())) if len(wrong) else gauge
+        calibration = cls(float(multiple.median()), float(multiple.max()), float(misfit.max()))
+        wrong = calibration.error(rows, misfit)[(rows - truth).square().mean(dim=1) >= nearest]
+        return replace(calibration, wrong=float(wrong.min())) if len(wrong) else calibration
 
     def error(self, rows: Tensor, misfit: Tensor) -> Tensor:
         """The mean squared error to expect of each row."""
@@ -80,21 +82,31 @@ class Reconstructor:
     """
 
     recipe: Recipe
+    """How released models are trained."""
     method: Method
+    """Ridge regression or the network."""
     access: Access
+    """What is seen: weights or logits."""
     shadows: Shadows
+    """The shadow models that it was learned from."""
     known: Tensor
-    sight: Sight
+    """The known rows."""
+    view: ReleasedView
     """What is looked at: weights, some layers, or logits."""
     largest: float
     """The longest difference that a shadow row made."""
     ridge: ridge.RidgeMap
     """Tells the label, and for ``method="ridge"`` the row."""
-    network: network.NetworkMap | None
-    gauge: Gauge
+    network: reconstructor_network.NetworkMap | None
+    """The reconstructor network, for ``method="network"``."""
+    calibration: ErrorCalibration
+    """From what a record lacks to its expected error."""
     bounds: tuple[float, float] | None
+    """The range of a feature."""
     seed: int
+    """Fixes every random choice."""
     seconds: float
+    """How long learning took."""
 
     def __call__(self, released: Any) -> Any:
         """The unknown row of each released model."""
@@ -103,31 +115,31 @@ class Reconstructor:
         models = list(released) if isinstance(released, Sequence) else [released]
         if not models:
             raise InvalidInput("There is no released model to attack.")
-        away = torch.stack([self.sight.of(model) for model in models])
+        away = torch.stack([self.view.of(model) for model in models])
         self._check(away)
         rows, places, misfit = self.rebuild(away)
-        predicted = self.gauge.error(rows, misfit)
+        predicted = self.calibration.error(rows, misfit)
         anyway = checks.nearest(torch.cat([self.known.flatten(1).to(self.shadows.X), self.shadows.X.flatten(1)]))
         seconds = (time.perf_counter() - started) / len(models)
         runs = float(len(self.shadows.X) + 1 + self._corrections)
         found = []
         for x, place, left, error, moved in zip(rows, places, misfit, predicted, away.norm(dim=1), strict=True):
             reason = checks.doubt(float(error), anyway, float(left))
-            if not reason and float(error) >= self.gauge.wrong:
+            if not reason and float(error) >= self.calibration.wrong:
                 reason = _OVERCONFIDENT.format(float(error))
             facts = {"moved": float(moved), "misfit": float(left)}
             found.append(
                 Record(
-                    x, self.ridge.classes[int(place)], float(error), self.method, seconds, self.seed, not reason,
-                    reason, training_runs=runs, notes=checks.notes(self.known, x), facts=facts,
+                    x, self.ridge.classes[int(place)], float(error), not reason, method=self.method, seconds=seconds,
+                    seed=self.seed, reason=reason, training_runs=runs, notes=checks.notes(self.known, x), facts=facts,
                 )
             )  # fmt: skip
         return found if several else found[0]
 
     def rebuild(self, away: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """From what the unknown rows did [N, F]: the rows, the places of their labels, and the share of what they did
-        that training with the rebuilt rows does not explain."""
-        scores = self.ridge.scores(self.sight.by_layer(away))
+        """From the effects of the unknown rows [N, F]: the rows, the indices of their labels, and the misfits: the
+        shares of the effects that training with the rebuilt rows does not explain."""
+        scores = self.ridge.scores(self.view.by_layer(away))
         best = scores.topk(min(2, scores.shape[1]), dim=1)
         places = best.indices[:, 0].clone()
         rows, misfit = self._under(away, places)
@@ -169,10 +181,10 @@ class Reconstructor:
         return rows if self.bounds is None else rows.clamp(*self.bounds)
 
     def _retrain(self, rows: Tensor, places: Tensor) -> Tensor:
-        """What these rows would have done."""
+        """The effects of these rows, by training with them."""
         labels = torch.tensor([self.ridge.classes[place] for place in places.tolist()])
         like = self.shadows.X
-        return self.sight.image(self.shadows.train((rows.to(like).reshape(-1, *like.shape[1:]), labels))).double()
+        return self.view.image(self.shadows.train((rows.to(like).reshape(-1, *like.shape[1:]), labels))).double()
 
     def _check(self, away: Tensor) -> None:
         """Refuse a model that was trained in another way."""
@@ -211,13 +223,72 @@ def reconstructor(
 ) -> Reconstructor:
     """Train shadow models on the known rows plus each shadow row, and learn to read the row off the model.
 
-    ``layers`` are the numbers of the layers that the attack may look at (all by default). ``probes`` are the rows whose
-    answers a black-box attack sees, or how many of the shadow rows to take. ``models`` are shadow models trained
-    before; ``tune`` continues from a network learned for another fixed set. ``epochs`` are the network's.
+    The attack is that of Balle 2022, section IV.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        How the released model was trained.
+    known_X : array [n, d]
+        The training rows that the adversary knows.
+    known_y : array [n]
+        Their labels or targets.
+    shadow_X : array [m, d]
+        Rows of the unknown one's kind.
+    shadow_y : array [m]
+        Their labels or targets.
+    method : {"ridge", "network"}, default "ridge"
+        A ridge regression a class, or the paper's reconstructor network.
+    access : {"weights", "logits"}, default "weights"
+        What the adversary sees of the released model.
+    layers : sequence of int, optional
+        The layers that the attack may look at; all by default.
+    probes : array [k, d] or int, default 200
+        For ``access="logits"`` the rows whose logits are seen, or how many of the shadow rows to take.
+    epochs : int, default 100
+        Of the reconstructor network.
+    bounds : (float, float) or None, default (0.0, 1.0)
+        The range of a feature.
+    position : int, optional
+        Where the unknown row stood in the training set; last by default.
+    start : nn.Module, optional
+        Replaces the recipe's initial model.
+    folder : str or Path, optional
+        Keeps the shadow models, and resumes.
+    workers : int or str, optional
+        A number of processes, or a Dask scheduler.
+    models : Shadows, optional
+        Shadow models trained before.
+    tune : Reconstructor, optional
+        A reconstructor network, learned for another set of known rows, to continue from.
+    seed : int, default 0
+        Fixes every random choice.
+
+    Returns
+    -------
+    Reconstructor
+        A function from released models to records.
+
+    Raises
+    ------
+    InvalidInput
+        An option is not one of its choices.
+    WrongShape
+        Rows or labels do not fit the recipe.
+
+    Examples
+    --------
+    >>> import divulge
+    >>> X, y = divulge.datasets.load("iris").train
+    >>> recipe = divulge.Recipe(widths=[4, 8, 3], epochs=30, learning_rate=0.5, precision="float64")
+    >>> attack = divulge.informed.reconstructor(recipe, X[:30], y[:30], X[31:], y[31:])
+    >>> record = attack(recipe.train(X[:31], y[:31]))
+    >>> record.x.shape
+    torch.Size([4])
     """
     started, seed = time.perf_counter(), checked_seed(seed)
-    if method not in ("ridge", "network") or access not in ("weights", "logits"):
-        raise InvalidInput(f'method is "ridge" or "network" and access "weights" or "logits"; got {method}, {access}.')
+    checked_choice("method", method, ("ridge", "network"))
+    checked_choice("access", access, ("weights", "logits"))
     if models is None:
         models = shadows(
             recipe, known_X, known_y, shadow_X, shadow_y, position=position, start=start, folder=folder, workers=workers
@@ -225,28 +296,28 @@ def reconstructor(
     if len(models.X) < 2:
         raise InvalidInput("A reconstructor needs at least two shadow rows; a few hundred is where it starts to work.")
     queries = None if access == "weights" else probe_rows(probes, models.X)
-    looked = sight(recipe, models.reference, layers=layers, probes=queries)
+    looked = released_view(recipe, models.reference, layers=layers, probes=queries)
     away = looked.image(models.differences)
     features, held = _direction(away), min(_HELD, max(1, len(away) // 20))
-    told = ridge.fit(features[held:], looked.by_layer(away)[held:], models.X[held:], models.y[held:])
+    label_map = ridge.fit(features[held:], looked.by_layer(away)[held:], models.X[held:], models.y[held:])
     learned = None
     if method == "network":
         previous = None if tune is None else tune.network
         learned = _fit_network(recipe)(features[held:], models.X[held:], epochs=epochs, seed=seed, start=previous)
     attack = Reconstructor(
-        recipe, method, access, models, torch.as_tensor(known_X), looked, float(away.norm(dim=1).max()), told, learned,
-        Gauge(), bounds, seed, 0.0,
+        recipe, method, access, models, torch.as_tensor(known_X), looked, float(away.norm(dim=1).max()), label_map,
+        learned, ErrorCalibration(), bounds, seed, 0.0,
     )  # fmt: skip
     rows, _, misfit = attack.rebuild(away[:held].double())
     truth = models.X[:held].flatten(1).double()
     others = torch.cat([attack.known.flatten(1), models.X[held:].flatten(1)]).double()
     apart = torch.cdist(truth, others).square().min(dim=1).values / truth.shape[1]
-    gauge = Gauge.of(rows, truth, misfit, apart)
-    return replace(attack, gauge=gauge, seconds=time.perf_counter() - started)
+    calibration = ErrorCalibration.of(rows, truth, misfit, apart)
+    return replace(attack, calibration=calibration, seconds=time.perf_counter() - started)
 
 
 def _apart(away: Tensor, seen: Tensor) -> Tensor:
-    """How far what was seen is from what a row did, over the size of that [N]."""
+    """Distance between the observed effects and those of the rows, relative to the latter [N]."""
     apart: Tensor = (away - seen).norm(dim=1) / away.norm(dim=1)
     return apart
 
@@ -256,9 +327,9 @@ def _direction(away: Tensor) -> Tensor:
     return normalize(away.reshape(-1, away.shape[-1]), dim=1).to(torch.float32)
 
 
-def _fit_network(recipe: Recipe) -> Callable[..., network.NetworkMap]:
+def _fit_network(recipe: Recipe) -> Callable[..., reconstructor_network.NetworkMap]:
     """The paper's network for the recipe's kind of model: dense for MNIST, transposed convolutions for CIFAR-10."""
     shape = getattr(recipe.initial_model(), "input_shape", ())
     if as_mlp(recipe) is not None or len(shape) != 3 or any(side % 4 for side in shape[1:]):
-        return network.fit
-    return functools.partial(picture_network.fit, shape=tuple(shape))
+        return reconstructor_network.fit
+    return functools.partial(picture_reconstructor.fit, shape=tuple(shape))

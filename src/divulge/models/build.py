@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import runpy
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
-from divulge.errors import InvalidInput, UnsupportedModel
+from divulge.core.errors import InvalidInput, UnsupportedModel
+from divulge.models.convnets import balle_cnn, resnet18, two_conv, vgg11
 from divulge.models.ensemble import Ensemble
 from divulge.models.mlp import MLP, empty_relu_network
-from divulge.models.pictures import balle_cnn, resnet18, two_conv, vgg11
+from divulge.models.user_code import import_function
 
 
 def _softmax(*, shape: Sequence[int] = (1, 28, 28), outputs: int = 10) -> MLP:
@@ -48,9 +44,9 @@ def _balle_cnn_large(*, shape: Sequence[int] = (3, 32, 32), outputs: int = 10) -
 
 
 def _ensemble(*, members: Sequence[Mapping[str, Any]], shape: Sequence[int]) -> Ensemble:
-    """Copies learned together, which answer with the mean of their logits."""
+    """The mean of the logits of several networks."""
     made = [{**member} for member in members]
-    return Ensemble([skeleton(member.pop("architecture", None), member) for member in made], shape)
+    return Ensemble([build_empty(member.pop("architecture", None), member) for member in made], shape)
 
 
 NAMED: dict[str, Callable[..., nn.Module]] = {
@@ -69,8 +65,23 @@ BUILDERS: dict[str, Callable[..., nn.Module]] = {
 }  # fmt: skip
 
 
+MAX_PARAMETERS = 1 << 36
+"""The most parameters that a described model may have: 512 GB in float64, beyond any model this library attacks."""
+
+
 def names() -> dict[str, str]:
-    """The named architectures and a sentence on each; all take ``shape`` (of one row) and ``outputs``."""
+    """The named architectures and a sentence on each. All take ``shape`` (of one row) and ``outputs``.
+
+    Returns
+    -------
+    dict of str to str
+
+    Examples
+    --------
+    >>> from divulge import models
+    >>> models.names()["balle-mlp"]
+    'One hidden ELU layer of width 10 (Balle 2022, Table V).'
+    """
     return {name: (builder.__doc__ or "").strip() for name, builder in NAMED.items()}
 
 
@@ -80,48 +91,130 @@ def build(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     scales: Sequence[float | None] = (),
-    **options: Any,
+    **options: object,
 ) -> nn.Module:
-    """A fresh model: by name with its options, by the dictionary that describes it, or by the user's own
-    ``"module:function"``, which is imported and called with the options.
+    """A fresh model.
 
-    The parameters are drawn by ``initialise`` from ``seed`` and ``scales``; the user's own function draws its own,
-    from torch's global generator seeded with ``seed`` for the length of the call.
+    Parameters
+    ----------
+    spec : str or mapping
+        The name of an architecture (``names``), the dictionary that describes a model (its ``spec``), or the user's own
+        ``"module:function"``, which is imported and called with the options.
+    seed : int, default 0
+        Fixes the initial parameters. The user's own function draws from torch's global generator, seeded with ``seed``
+        for the length of the call.
+    dtype : torch.dtype, default torch.float32
+        The number format of the parameters.
+    scales : sequence of float or None, default ()
+        Initial standard deviations of the layers' weights, as for ``initialise``.
+    **options
+        Options of the architecture, such as ``widths=[784, 128, 10]``.
+
+    Returns
+    -------
+    nn.Module
+        In training mode, with ``spec`` and ``input_shape``.
+
+    Raises
+    ------
+    UnsupportedModel
+        If there is no such architecture.
+    InvalidInput
+        If the options do not describe a model, or one that is too large.
+
+    Examples
+    --------
+    >>> from divulge import models
+    >>> models.build("one-hidden", shape=(4,), width=3, outputs=2, seed=1)
+    MLP(
+      (0): Linear(in_features=4, out_features=3, bias=True)
+      (1): ReLU()
+      (2): Linear(in_features=3, out_features=2, bias=True)
+    )
     """
     options = {**({"architecture": spec} if isinstance(spec, str) else spec), **options}
     name = options.pop("architecture", None)
     if isinstance(name, str) and ":" in name:
-        return _build_own(name, options, seed=seed, dtype=dtype, scales=scales)
-    return initialise(skeleton(name, options).to_empty(device="cpu").to(dtype), seed=seed, scales=scales)
+        return _build_by_code(name, options, seed=seed, dtype=dtype, scales=scales)
+    model = build_empty(name, options)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    if parameters > MAX_PARAMETERS:
+        raise InvalidInput(
+            f"This {name} model would have {parameters:,} parameters; at most {MAX_PARAMETERS:,} are built."
+        )
+    return initialise(model.to_empty(device="cpu").to(dtype), seed=seed, scales=scales)
 
 
-def skeleton(name: object, options: Mapping[str, Any]) -> nn.Module:
-    """One of divulge's networks without storage for its weights, whatever size the options ask for."""
+def build_empty(name: object, options: Mapping[str, Any]) -> nn.Module:
+    """One of divulge's networks on torch's meta device: without storage for its weights, so that size costs nothing."""
     if not isinstance(name, str) or name not in BUILDERS:
         raise UnsupportedModel(
-            f"There is no architecture {name!r}; choose one of {', '.join(BUILDERS)}, or name your own as "
+            f"There is no architecture {repr(name)[:50]}; choose one of {', '.join(BUILDERS)}, or name your own as "
             "module:function."
         )
     try:
         with torch.device("meta"):  # which also draws nothing from the global random state
-            return BUILDERS[name](**options)
+            model = BUILDERS[name](**options)
     except InvalidInput:
         raise
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        raise InvalidInput(f"The description of a {name} model does not fit: {error}.") from error
+        fault = str(error).splitlines()[0][:200]
+        raise InvalidInput(f"The description of a {name} model does not fit: {fault}.") from error
+    return model
 
 
 def weighted_layers(model: nn.Module) -> list[nn.Linear | nn.Conv1d | nn.Conv2d]:
-    """The linear and convolutional layers, in order: the ones that an initial scale speaks of."""
+    """The linear and convolutional layers, in order: those that an initial scale applies to.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any torch module.
+
+    Returns
+    -------
+    list of nn.Module
+
+    Examples
+    --------
+    >>> from divulge import models
+    >>> len(models.weighted_layers(models.MLP([4, 3, 2])))
+    2
+    """
     return [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d)]
 
 
 def initialise(model: nn.Module, *, seed: int, scales: Sequence[float | None] = ()) -> nn.Module:
-    """Draw the parameters in place, in float64 from ``torch.Generator`` seeded by ``seed``, then cast.
+    """Draw the parameters in place, in float64 from a ``torch.Generator``, then cast.
 
     A layer's weights, then its bias, are uniform on [-r, r]. By default r = 1/sqrt(fan in), torch's own initial
-    distribution; where ``scales`` gives layer l a standard deviation s, r = sqrt(3) s. Layers go in order.
-    Normalisation starts as the identity and any other parameter at zero.
+    distribution. Layers are drawn in order. Normalisation layers start as the identity, other parameters at zero.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The module to draw for.
+    seed : int
+        Fixes the draw.
+    scales : sequence of float or None, default ()
+        Where it gives layer l a standard deviation s, r = sqrt(3) s.
+
+    Returns
+    -------
+    nn.Module
+        The same module.
+
+    Raises
+    ------
+    InvalidInput
+        If there are more scales than layers.
+
+    Examples
+    --------
+    >>> from divulge import models
+    >>> model = models.initialise(models.MLP([400, 2]), seed=0, scales=[0.1])
+    >>> bool((model[0].weight.std() - 0.1).abs() < 0.01)
+    True
     """
     generator = torch.Generator().manual_seed(seed)
     layers = weighted_layers(model)
@@ -146,34 +239,12 @@ def initialise(model: nn.Module, *, seed: int, scales: Sequence[float | None] = 
     return model
 
 
-def own_function(name: str) -> Callable[..., Any]:
-    """The user's ``"module:function"`` or ``"file.py:function"``, looked for in the current folder as well."""
-    where, _, function_name = name.rpartition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        if where.endswith(".py"):
-            module: Any = SimpleNamespace(**runpy.run_path(where))
-        else:
-            module = importlib.import_module(where)
-    except (ImportError, OSError) as error:
-        raise InvalidInput(
-            f"{where!r} of {name!r} could not be imported ({error}); it must be installed or in the current folder."
-        ) from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise InvalidInput(f"{where!r} has no function {function_name!r}.")
-    found: Callable[..., Any] = function
-    return found
-
-
-def _build_own(
+def _build_by_code(
     name: str, options: dict[str, Any], *, seed: int, dtype: torch.dtype, scales: Sequence[float | None]
 ) -> nn.Module:
     if scales:
         raise InvalidInput(f"{name} draws its own initial weights, so an initial scale cannot be asked of it.")
-    function = own_function(name)
+    function = import_function(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:

@@ -1,4 +1,4 @@
-"""Several networks that answer as one, with the mean of their logits."""
+"""Several networks as one: the mean of their logits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Ensemble(nn.Module):
-    """The mean of what its members answer. It can be saved if they all can."""
+    """The mean of its members' outputs. It can be saved if all members can."""
 
     def __init__(self, members: Sequence[nn.Module], input_shape: Sequence[int]) -> None:
         super().__init__()

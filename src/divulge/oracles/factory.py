@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 from torch import nn
 
-from divulge.errors import InvalidInput, UnsupportedModel
+from divulge.core.errors import InvalidInput, UnsupportedModel
+from divulge.oracles.arguments import Precision, checked_precision
 from divulge.oracles.base import Access, Oracle, check_access
-from divulge.oracles.callable_model import CallableOracle
-from divulge.oracles.files import load_model
-from divulge.oracles.sklearn_model import estimator_oracle, is_estimator
-from divulge.oracles.torch_model import Precision, TorchOracle, checked_precision
+from divulge.oracles.load_model import load_model
+from divulge.oracles.local.function import CallableOracle
+from divulge.oracles.local.sklearn_estimator import estimator_oracle, is_estimator
+from divulge.oracles.local.torch_module import TorchOracle
+from divulge.oracles.local.trees import TreeOracle, is_boosted
+from divulge.oracles.options import REMOTE_ONLY, OracleOptions
+from divulge.oracles.registry import open_by_plugin
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def oracle(
-    source: Any,
+    source: object,
     *,
     access: Access = "value",
     budget: int | None = None,
@@ -25,8 +32,9 @@ def oracle(
     input_shape: Sequence[int] | None = None,
     device: str | None = None,
     output: str | None = None,
-    gradient: Callable[[Any], Any] | None = None,
+    gradient: Callable[..., object] | None = None,
     batch_size: int | None = None,
+    table: pd.DataFrame | None = None,
     check_deterministic: bool = False,
     trust_pickle: bool = False,
     journal: str | Path | None = None,
@@ -42,105 +50,132 @@ def oracle(
     output_dim: int | None = None,
     threshold: float | None = None,
 ) -> Oracle:
-    """The oracle for ``source``: the only way an attack touches a target it does not own.
+    """The oracle for a model: the only way in which an attack queries its target.
 
-    ``source`` is an nn.Module, a fitted scikit-learn estimator, a function on arrays (give ``input_shape``, and
-    ``gradient`` if gradients may be asked), or a name: a model folder or file, an ``http://`` address, or
-    ``module:function``. ``access`` is what the attacker may see and ``budget`` how many rows may be asked in total.
+    Parameters
+    ----------
+    source : nn.Module, fitted estimator, callable, str or Path
+        The model: a torch module, a fitted scikit-learn, XGBoost or LightGBM model, a function on arrays (give
+        ``input_shape``), or a name: a model folder or file, an ``http://`` address, or ``module:function``. Plug-ins
+        add more (``divulge.oracles.register``).
+    access : {"label", "value", "gradient", "weights"}, default "value"
+        What the attacker may see. Each level includes the ones before it.
+    budget : int or None, default None
+        The most rows that may be asked in total. None sets no limit.
+    precision : {"native", "double"}, default "native"
+        "double" asks a float64 copy of the model.
+    input_shape : sequence of int or None, default None
+        The shape of one input, where the model does not state it.
+    device : str or None, default None
+        Where a torch model is asked; its own device by default.
+    output : str or None, default None
+        What a torch or scikit-learn classifier shows: "logits", "probabilities" or "log-probabilities". For an ONNX
+        or remote model, the name of the output to read.
+    gradient : callable or None, default None
+        The gradient of a function: from rows [n, d] to gradients [n, k, d].
+    batch_size : int or None, default None
+        Rows computed or sent at once.
+    table : pandas.DataFrame or None, default None
+        Example rows, for an estimator that takes a table of mixed columns. The oracle then asks with one number in
+        [0, 1] a column; ``oracle.view`` says which number stands for which value.
+    check_deterministic : bool, default False
+        Ask one row twice first, charge both, and refuse a model that answers differently.
+    trust_pickle : bool, default False
+        Load files that can run code.
+    journal, token_env, rate_limit, concurrency, timeout, retries, gradient_output, label_output, input_name, columns, \
+output_dim, threshold
+        For remote models only, as for ``divulge.oracles.remote.http.HttpOracle``.
 
-    ``precision="double"`` asks a float64 copy of the model. ``output`` is what a torch or scikit-learn classifier
-    shows ("logits", "probabilities" or "log-probabilities"), or the name of the output to read of an ONNX or remote
-    model. ``batch_size`` is how many rows are computed or sent at once. ``check_deterministic`` asks one row twice,
-    and charges both.
-    The options from ``journal`` on are for remote models only, as ``divulge.oracles.http_model.HttpOracle`` explains.
+    Returns
+    -------
+    Oracle
+
+    Raises
+    ------
+    UnsupportedModel
+        If there is no oracle for the source.
+    AccessDenied
+        If the source cannot give the access.
+    UntrustedFile
+        If a file could run code and ``trust_pickle`` is False.
+    InvalidInput
+        If an option makes no sense, or is not for this kind of source.
+
+    Examples
+    --------
+    >>> import divulge, torch
+    >>> oracle = divulge.oracle(torch.nn.Linear(3, 2), access="gradient", budget=100)
+    >>> values, gradients = oracle.gradient([[1.0, 2.0, 3.0]])
+    >>> values.shape, gradients.shape, oracle.ledger.gradient
+    (torch.Size([1, 2]), torch.Size([1, 2, 3]), 1)
     """
     check_access(access)
     checked_precision(precision)
-    remote = {
-        "journal": journal,
-        "token_env": token_env,
-        "rate_limit": rate_limit,
-        "concurrency": concurrency,
-        "timeout": timeout,
-        "retries": retries,
-        "gradient_output": gradient_output,
-        "label_output": label_output,
-        "input_name": input_name,
-        "columns": columns,
-        "output_dim": output_dim,
-        "threshold": threshold,
-    }
-    if is_address(source):
-        from divulge.oracles.http_model import HttpOracle
-
-        _refuse("a remote model", {"gradient": gradient})
-        shared = {"output": output, "batch_size": batch_size, "input_shape": input_shape, "device": device}
-        chosen: dict[str, Any] = {name: value for name, value in {**remote, **shared}.items() if value is not None}
-        asked: Oracle = HttpOracle(source, access=access, budget=budget, precision=precision, **chosen)
-    else:
-        _refuse("a local model", remote)
-        asked = _local(
-            load_model(source, trust_pickle=trust_pickle) if not _is_onnx(source) else source,
-            {"access": access, "budget": budget, "batch_size": batch_size},
-            precision=precision,
-            input_shape=input_shape,
-            device=device,
-            output=output,
-            gradient=gradient,
-        )
+    options = OracleOptions(
+        access, budget, precision, input_shape, device, output, gradient, batch_size, table, trust_pickle, journal,
+        token_env, rate_limit, concurrency, timeout, retries, gradient_output, label_output, input_name, columns,
+        output_dim, threshold,
+    )  # fmt: skip
+    opened = _open(source, options)
     if check_deterministic:
-        asked.check_deterministic()
-    return asked
+        opened.check_deterministic()
+    return opened
 
 
-def is_address(source: Any) -> bool:
+def is_address(source: object) -> TypeGuard[str]:
+    """Whether this is the address of a remote model."""
     return isinstance(source, str) and source.lower().startswith(("http://", "https://"))
 
 
-def _is_onnx(source: Any) -> bool:
+def _is_onnx(source: object) -> TypeGuard[str | Path]:
     return isinstance(source, str | Path) and Path(source).suffix.lower() == ".onnx"
 
 
-def _local(
-    model: Any,
-    options: dict[str, Any],
-    *,
-    precision: Precision,
-    input_shape: Sequence[int] | None,
-    device: str | None,
-    output: str | None,
-    gradient: Callable[[Any], Any] | None,
-) -> Oracle:
-    if _is_onnx(model):
-        from divulge.oracles.onnx_model import OnnxOracle
+def _open(source: object, options: OracleOptions) -> Oracle:
+    plugged_in = open_by_plugin(source, options)
+    if plugged_in is not None:
+        return plugged_in
+    if is_address(source):
+        from divulge.oracles.remote.http import HttpOracle
 
-        _refuse("an ONNX model", {"gradient": gradient})
-        return OnnxOracle(model, **options, precision=precision, input_shape=input_shape, device=device, output=output)
+        options.refuse("a remote model", "gradient", "table")
+        shared = ("access", "budget", "precision", "output", "batch_size", "input_shape", "device")
+        return HttpOracle(source, **options.given(*shared, *REMOTE_ONLY))
+    if not isinstance(source, str | Path) or _is_onnx(source):
+        return _open_local(source, options)
+    model = load_model(source, trust_pickle=options.trust_pickle)
+    return open_by_plugin(model, options) or _open_local(model, options)
+
+
+def _open_local(model: object, options: OracleOptions) -> Oracle:
+    options.refuse("a local model", *REMOTE_ONLY)
+    always = ("access", "budget", "batch_size")
+    if _is_onnx(model):
+        from divulge.oracles.onnx.oracle import OnnxOracle
+
+        options.refuse("an ONNX model", "gradient", "table")
+        return OnnxOracle(model, **options.given(*always, "precision", "input_shape", "device", "output"))
     if isinstance(model, nn.Module):
-        _refuse("a torch model", {"gradient": gradient})
-        return TorchOracle(model, **options, precision=precision, input_shape=input_shape, device=device, output=output)
+        options.refuse("a torch model", "gradient", "table")
+        return TorchOracle(model, **options.given(*always, "precision", "input_shape", "device", "output"))
+    if is_boosted(model):
+        options.refuse("a model of trees", "gradient", "input_shape", "device", "table")
+        return TreeOracle(model, **options.given(*always, "output"))
     if is_estimator(model):
-        _refuse("a scikit-learn estimator", {"gradient": gradient, "input_shape": input_shape})
-        return estimator_oracle(model, **options, device=device, output=output)
+        options.refuse("a scikit-learn estimator", "gradient", "input_shape")
+        return estimator_oracle(model, **options.given(*always, "device", "output", "table"))
     if isinstance(model, Oracle):
         raise InvalidInput("This is an oracle already; put a guard around it, or ask it directly.")
     if callable(model) and not isinstance(model, type):
-        _refuse("a function", {"output": output, "device": device})
-        if input_shape is None:
+        options.refuse("a function", "output", "device", "table")
+        if options.input_shape is None:
             raise InvalidInput("A function does not say what it takes; pass input_shape=(...) as one input has it.")
-        return CallableOracle(model, **options, precision=precision, input_shape=input_shape, gradient=gradient)
+        return CallableOracle(model, **options.given(*always, "precision", "input_shape", "gradient"))
     raise UnsupportedModel(
-        f"There is no oracle for {_described(model)}; give an nn.Module, a fitted scikit-learn estimator, a function "
-        "on arrays, a model file or folder, or an http(s) address."
+        f"There is no oracle for {_described(model)}; give an nn.Module, a fitted scikit-learn, XGBoost or "
+        "LightGBM model, a function on arrays, a model file or folder, or an http(s) address."
     )
 
 
-def _refuse(what: str, options: dict[str, Any]) -> None:
-    """An option that would do nothing is an error, not a silence."""
-    for name, value in options.items():
-        if value is not None:
-            raise InvalidInput(f"{name}= is not for {what}; leave it out.")
-
-
-def _described(model: Any) -> str:
+def _described(model: object) -> str:
     return f"the class {model.__name__} itself" if isinstance(model, type) else f"a {type(model).__name__}"

@@ -1,22 +1,18 @@
 """How much protection is enough?"""
 
-from divulge.protection.accounting import PrivacySpent, epsilon_spent, noise_for, privacy_spent, rdp_curve
-from divulge.protection.bounds import (
-    dp_from_robustness,
-    gaussian_mu,
-    largest_epsilon,
-    largest_mu,
-    largest_rho,
-    reconstruction_bound,
-    smallest_noise,
-    subsampled_bound,
-)
-from divulge.protection.page import Enough, Page, Schedule, enough, guarantees, page, privacy_for
+from divulge.protection.bounds import dp_from_robustness, reconstruction_bound
+from divulge.protection.guarantee import Guarantee, guarantee_of
+from divulge.protection.inverse_bounds import largest_epsilon, largest_mu, largest_rho, smallest_noise
+from divulge.protection.mechanisms import gaussian_mu, subsampled_bound
+from divulge.protection.membership_bounds import membership_advantage_bound, membership_bound
 from divulge.protection.priors import Kappa, estimate_kappa, log_kappa_gaussian, log_kappa_uniform
+from divulge.protection.recommend import Enough, Page, Schedule, enough, guarantees, page, privacy_for
+from divulge.training.private.accounting import PrivacySpent, epsilon_spent, noise_for, privacy_spent, rdp_curve
 
 __all__ = [
-    "Enough", "Kappa", "Page", "PrivacySpent", "Schedule", "dp_from_robustness", "enough", "epsilon_spent",
-    "estimate_kappa", "gaussian_mu", "guarantees", "largest_epsilon", "largest_mu", "largest_rho", "log_kappa_gaussian",
-    "log_kappa_uniform", "noise_for", "page", "privacy_for", "privacy_spent", "rdp_curve", "reconstruction_bound",
-    "smallest_noise", "subsampled_bound",
+    "Enough", "Guarantee", "Kappa", "Page", "PrivacySpent", "Schedule", "dp_from_robustness", "enough", "epsilon_spent",
+    "estimate_kappa", "gaussian_mu", "guarantee_of", "guarantees", "largest_epsilon", "largest_mu", "largest_rho",
+    "log_kappa_gaussian", "log_kappa_uniform", "membership_advantage_bound", "membership_bound",
+    "noise_for", "page", "privacy_for", "privacy_spent", "rdp_curve",
+    "reconstruction_bound", "smallest_noise", "subsampled_bound",
 ]  # fmt: skip

@@ -1,9 +1,11 @@
-"""How likely can any attacker rebuild a record? Upper bounds on the success of reconstruction, from the privacy spent.
+"""How likely is a reconstruction? Upper bounds on the chance of an informed adversary, from the privacy spent.
 
-Balle et al. 2022, section VII. A mechanism is (eta, gamma)-robust when no informed adversary, whatever it does with the
-released model, rebuilds the unknown record to within an error of eta with probability above gamma. The prior enters
-through one number, kappa: the success probability of the best *oblivious* guess, made without looking at the model
-(``divulge.protection.priors`` computes it).
+Balle et al. 2022, section VII. The informed adversary knows the released model, the training algorithm and every record
+but one, and of that one the distribution that it was drawn from: the prior. A mechanism is (eta, gamma)-robust for a
+prior when no such adversary rebuilds the record to within an error of eta with probability above gamma. The prior
+enters through one number, kappa: the success probability of the best *oblivious* guess, made without looking at the
+model (``divulge.protection.priors`` computes it). Who knows more of the record than the prior says (all columns but
+one, say) has another prior with a larger kappa; a bound computed with the smaller kappa does not hold for them.
 
 The proofs compare the released model's distribution with one that does not depend on the record, so they hold for
 add-or-remove neighbours (the reference is the model trained without the record) as for replacement. All privacy
@@ -19,16 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri_exp
 
-from divulge.errors import InvalidInput, MissingPackage
-from divulge.progress import tick
-from divulge.protection.accounting import loss_interval
+from divulge.core.errors import InvalidInput
+from divulge.core.validation import checked_number
 
 Order = tuple[float, float]  # (alpha, epsilon) of Renyi differential privacy
 
@@ -43,13 +41,49 @@ def reconstruction_bound(
     zcdp: float | None = None,
     gaussian: float | None = None,
 ) -> float:
-    """The largest chance gamma that any attacker has of a reconstruction within eta.
+    """The largest chance gamma of a reconstruction within eta, for attackers with this kappa (Balle 2022, section VII).
 
-    Give kappa (or its logarithm), and exactly one description of the privacy spent: ``epsilon`` (with ``delta``),
-    ``rdp`` (one order or many, of which the best is taken), ``zcdp`` (rho) or ``gaussian`` (mu of the composed
-    Gaussian mechanism: sqrt(steps) / noise_multiplier for full-batch training).
+    It holds for every attacker who knows all other records and for whom the best guess without the model succeeds with
+    chance kappa.
+
+    The privacy spent is given in exactly one way: ``epsilon`` (with ``delta``), ``rdp``, ``zcdp`` or ``gaussian``.
+
+    Parameters
+    ----------
+    kappa : float, optional
+        The chance that the best blind guess is within eta of the record, strictly between 0 and 1.
+    log_kappa : float, optional
+        Its logarithm, instead of ``kappa``; for records of many columns kappa is below the smallest float.
+    epsilon : float, optional
+        Of (epsilon, delta)-DP.
+    delta : float, default 0.0
+        Goes with ``epsilon``.
+    rdp : (float, float) or list of (float, float), optional
+        (alpha, epsilon) of Renyi DP; of several orders the best is taken.
+    zcdp : float, optional
+        rho of zero-concentrated DP.
+    gaussian : float, optional
+        mu of the composed Gaussian mechanism: sqrt(steps) / noise_multiplier for full-batch training.
+
+    Returns
+    -------
+    float
+        gamma, at most 1.
+
+    Raises
+    ------
+    InvalidInput
+        kappa is not strictly between 0 and 1, or the privacy spent is given in no way or in several.
+
+    Examples
+    --------
+    >>> from divulge.protection import reconstruction_bound
+    >>> round(reconstruction_bound(1e-3, epsilon=3.0), 4)
+    0.0201
+    >>> round(reconstruction_bound(1e-3, gaussian=1.0), 4)
+    0.0183
     """
-    log_k = _log_kappa(kappa, log_kappa)
+    log_k = checked_log_kappa(kappa, log_kappa)
     given = {"epsilon": epsilon, "rdp": rdp, "zcdp": zcdp, "gaussian": gaussian}
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) != 1:
@@ -87,8 +121,7 @@ def log_bound_rdp(log_kappa: float, alpha: float, epsilon: float) -> float:
 def log_bound_dp(log_kappa: float, epsilon: float, delta: float = 0.0) -> float:
     """Corollary 3, kappa e^epsilon, sharpened by the whole trade-off function of (epsilon, delta)-DP."""
     _check_privacy("epsilon", epsilon)
-    if not 0 <= delta < 1:
-        raise InvalidInput(f"delta must lie in [0, 1); got {delta}.")
+    checked_number("delta", delta, at_least=0, below=1)
     steep = log_kappa + epsilon
     if delta > 0:
         steep = float(np.logaddexp(steep, math.log(delta)))
@@ -112,136 +145,59 @@ def log_bound_gaussian(log_kappa: float, mu: float) -> float:
 
 
 def dp_from_robustness(epsilon: float, gamma: float) -> float:
-    """Theorem 5: robustness gamma against exact reconstruction, for every prior on a pair of records with odds
-    e^epsilon, gives back (epsilon, delta)-DP; this is its delta."""
+    """The delta of (epsilon, delta)-DP that reconstruction robustness gives back (Balle 2022, Theorem 5).
+
+    Parameters
+    ----------
+    epsilon : float
+        Robustness holds for every prior on a pair of records with odds e^epsilon.
+    gamma : float
+        The largest chance of an exact reconstruction, between 0 and 1.
+
+    Returns
+    -------
+    float
+        delta.
+
+    Raises
+    ------
+    InvalidInput
+        epsilon is negative or infinite, or gamma is no probability.
+
+    Examples
+    --------
+    >>> from divulge.protection import dp_from_robustness
+    >>> round(dp_from_robustness(1.0, 0.8), 4)
+    0.2563
+    """
     _check_privacy("epsilon", epsilon)
-    if not 0 <= gamma <= 1:
-        raise InvalidInput(f"gamma is a probability; got {gamma}.")
+    checked_number("gamma", gamma, at_least=0, at_most=1, hint="It is a probability.")
     if gamma == 1.0:
         return 1.0
     # (e^epsilon + 1) gamma - e^epsilon, arranged so that a large epsilon does not cancel
     return max(0.0, gamma - math.exp(epsilon + math.log1p(-gamma)))
 
 
-# -- the mechanisms of private training -------------------------------------------------------------------------------
+def checked_log_kappa(kappa: float | None, log_kappa: float | None) -> float:
+    """The logarithm of kappa, given in one of two ways.
 
+    Parameters
+    ----------
+    kappa : float or None
+        The chance of the best blind guess, strictly between 0 and 1.
+    log_kappa : float or None
+        Its logarithm.
 
-def gaussian_mu(noise_multiplier: float, steps: int) -> float:
-    """mu of ``steps`` full-batch private gradient steps: each is a Gaussian mechanism of sensitivity clip and noise
-    noise_multiplier x clip, and mu composes as the root of the sum of squares."""
-    _check_noise(noise_multiplier)
-    _check_steps(steps)
-    return math.sqrt(steps) / noise_multiplier
+    Returns
+    -------
+    float
+        log kappa.
 
-
-def subsampled_bound(
-    kappa: float | None = None,
-    *,
-    log_kappa: float | None = None,
-    noise_multiplier: float,
-    sampling_rate: float,
-    steps: int,
-) -> float:
-    """gamma for DP-SGD with Poisson sampling, from the privacy-loss distribution of the composed mechanism.
-
-    By the Neyman-Pearson lemma the best attacker's chance is the smallest kappa e^epsilon + delta(epsilon) over all
-    epsilon; delta(epsilon) is the accountant's, rounded up, so the bound is safe.
+    Raises
+    ------
+    InvalidInput
+        Both or none are given, or the number is out of its range.
     """
-    return math.exp(log_subsampled_bound(_log_kappa(kappa, log_kappa), noise_multiplier, sampling_rate, steps))
-
-
-def log_subsampled_bound(log_kappa: float, noise_multiplier: float, sampling_rate: float, steps: int) -> float:
-    """The same in logarithms."""
-    epsilons, log_deltas = _privacy_profile(noise_multiplier, sampling_rate, steps)
-    return min(0.0, float(np.logaddexp(log_kappa + epsilons, log_deltas).min()))
-
-
-@lru_cache(maxsize=64)
-def _privacy_profile(noise_multiplier: float, sampling_rate: float, steps: int) -> tuple[Any, Any]:
-    """epsilon and log delta(epsilon) of composed, Poisson-sampled Gaussian steps on a grid."""
-    tick()
-    _check_noise(noise_multiplier)
-    if not 0 < sampling_rate <= 1:
-        raise InvalidInput(f"The sampling rate must lie in (0, 1]; got {sampling_rate}.")
-    try:
-        from dp_accounting.pld import privacy_loss_distribution
-    except ImportError as error:
-        raise MissingPackage('The bound for DP-SGD needs dp-accounting; install "divulge[privacy]".') from error
-    # where the composed privacy loss lives: a Gaussian limit of mean mu^2 / 2 and deviation mu
-    mu = sampling_rate * math.sqrt(steps * math.expm1(min(_LARGEST_LOSS, noise_multiplier**-2)))
-    mu = min(mu, gaussian_mu(noise_multiplier, steps))
-    reach = min(_LARGEST_LOSS, 10 + mu**2 / 2 + 10 * mu)
-    single = privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier,
-        sampling_prob=sampling_rate,
-        value_discretization_interval=loss_interval(noise_multiplier, steps, points=_GRID, largest=reach),
-    )
-    epsilons = np.concatenate([-np.geomspace(10, 1e-3, 40), [0.0], np.geomspace(1e-3, reach, 300)])
-    deltas = np.asarray(single.self_compose(steps).get_delta_for_epsilon(epsilons))
-    return epsilons, np.log(np.clip(np.nan_to_num(deltas, nan=1.0), 1e-300, 1.0))
-
-
-_LEAST_NOISE = 0.3  # below this the accountant's grid grows without bound
-_LARGEST_LOSS = 600.0  # e^600 is still a float
-_GRID = 20_000  # points of the composed privacy-loss distribution; its interpolation error is of second order
-
-
-# -- the inverse question: how much protection is enough? -------------------------------------------------------------
-
-
-def largest_epsilon(log_kappa: float, gamma: float) -> float:
-    """The largest epsilon of pure DP that keeps every attacker's chance at or below gamma."""
-    log_gamma = _target(log_kappa, gamma)
-    steep = log_gamma - log_kappa
-    flat = math.log1p(-math.exp(log_kappa)) - math.log1p(-gamma)
-    return max(steep, flat)
-
-
-def largest_rho(log_kappa: float, gamma: float) -> float:
-    """The largest rho of zCDP that keeps every attacker's chance at or below gamma."""
-    return float((math.sqrt(-log_kappa) - math.sqrt(-_target(log_kappa, gamma))) ** 2)
-
-
-def largest_mu(log_kappa: float, gamma: float) -> float:
-    """The largest mu of Gaussian DP that keeps every attacker's chance at or below gamma."""
-    return float(ndtri_exp(_target(log_kappa, gamma)) - ndtri_exp(log_kappa))
-
-
-def smallest_noise(
-    log_kappa: float, gamma: float, *, steps: int, sampling_rate: float = 1.0, theorem: str = "gaussian"
-) -> float:
-    """The smallest noise multiplier of private training that keeps every attacker's chance at or below gamma.
-
-    ``theorem`` chooses the bound: "gaussian" (tight, and by privacy-loss distributions where batches are sampled) or
-    "zcdp" (Corollary 4; full batch only).
-    """
-    _check_steps(steps)
-    if theorem == "zcdp":
-        if sampling_rate != 1.0:
-            raise InvalidInput('Corollary 4 has no form for sampled batches; use theorem="gaussian".')
-        return math.sqrt(steps / (2 * largest_rho(log_kappa, gamma)))
-    if theorem != "gaussian":
-        raise InvalidInput(f'theorem is "gaussian" or "zcdp", not {theorem!r}.')
-    full_batch = math.sqrt(steps) / largest_mu(log_kappa, gamma)
-    if sampling_rate == 1.0:
-        return full_batch
-    log_gamma = math.log(gamma)
-
-    def excess(log_noise: float) -> float:
-        return log_subsampled_bound(log_kappa, math.exp(log_noise), sampling_rate, steps) - log_gamma
-
-    high = low = math.log(full_batch)  # sampling only helps, so the full batch's noise is enough
-    while excess(low) <= 0:
-        if low < math.log(_LEAST_NOISE):  # a record that is rarely sampled needs next to none
-            return math.exp(low)
-        high, low = low, low - 0.4
-    return math.exp(high if low == high else brentq(excess, low, high, xtol=1e-3))
-
-
-# -- parameters at the door -------------------------------------------------------------------------------------------
-
-
-def _log_kappa(kappa: float | None, log_kappa: float | None) -> float:
     if (kappa is None) == (log_kappa is None):
         raise InvalidInput("Give kappa or log_kappa, one of the two.")
     if kappa is not None:
@@ -260,30 +216,8 @@ def _log_kappa(kappa: float | None, log_kappa: float | None) -> float:
     return log_kappa
 
 
-def _target(log_kappa: float, gamma: float) -> float:
-    if not 0 < gamma < 1:
-        raise InvalidInput(f"gamma is the chance you accept and must lie strictly between 0 and 1; got {gamma}.")
-    log_k = _log_kappa(None, log_kappa)
-    if math.log(gamma) <= log_k:
-        raise InvalidInput(
-            f"A blind guess already succeeds with chance {math.exp(log_k):.3g}, so no training can keep it at "
-            f"{gamma:.3g}; accept a larger gamma or count only closer reconstructions (a smaller eta)."
-        )
-    return math.log(gamma)
-
-
 def _check_privacy(name: str, value: float) -> None:
     if math.isnan(value) or value < 0:
         raise InvalidInput(f"{name} must be zero or more; got {value}.")
     if math.isinf(value):
         raise InvalidInput(f"An infinite {name} is no protection at all: the bound is 1, whatever the prior.")
-
-
-def _check_noise(noise_multiplier: float) -> None:
-    if not 0 < noise_multiplier < math.inf:
-        raise InvalidInput(f"The noise multiplier must be positive and finite; got {noise_multiplier}.")
-
-
-def _check_steps(steps: int) -> None:
-    if steps < 1:
-        raise InvalidInput(f"Private training takes at least one step; got {steps}.")

@@ -1,8 +1,18 @@
 """kappa: the chance that the best blind guess lands within eta of the record.
 
 Balle et al. 2022, section VII-D: closed forms for the uniform prior on a ball (Proposition 6) and the Gaussian prior
-(Proposition 7), exact and in logarithms rather than the paper's exponential bounds, and, beyond the paper, an estimate
-from the user's own data with a confidence bound.
+(Proposition 7), exact and in logarithms rather than the paper's exponential bounds.
+
+Beyond the paper: two limits from the user's own records, which are taken as independent draws from the prior.
+``Kappa.upper`` holds for every guess that was tried, at once (a union bound over the guesses, each judged on records
+that did not suggest it). It is kappa if the best blind guess is among those tried. ``Kappa.ceiling`` holds for every
+guess there is. Let B be the ball of radius eta with the most probability, kappa. Among n further records either one
+lies in B, and then B lies inside the ball of twice the radius around that record; or none does, which has probability
+(1 - kappa)^n. With an error of a / 2 for each of the two, kappa is at most the larger of 1 - (a / 2)^(1 / n) and the
+largest upper limit of the doubled balls.
+
+Both are about a record of which only the population is known. For someone who knows part of the record, kappa is that
+of the conditional distribution, and larger.
 """
 
 from __future__ import annotations
@@ -12,9 +22,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy.special import betaincinv, gammaincc, gammaln
+from scipy.special import gammaincc, gammaln
 
-from divulge.errors import InvalidInput
+from divulge.core.errors import InvalidInput
+from divulge.core.statistics import rate_at_most
+from divulge.core.validation import checked_choice, checked_number, checked_rows, checked_whole
+from divulge.protection import blind_guess
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,21 +37,68 @@ _POWERS = {"mse": 2.0, "l2": 2.0, "l1": 1.0, "max": math.inf}
 
 
 def log_kappa_uniform(dimension: int, eta: float) -> float:
-    """Proposition 6: the prior is uniform on the unit ball of R^d, the error Euclidean; kappa = eta^d."""
-    _check_dimension(dimension)
-    if not 0 < eta < 1:
-        raise InvalidInput(
-            f"On the unit ball eta must lie strictly between 0 and 1; got {eta}. From eta = 1 on, kappa is 1: the "
-            "centre of the ball is always within eta."
-        )
+    """The logarithm of kappa for records that are uniform on the unit ball (Balle 2022, Proposition 6): kappa = eta^d.
+
+    Parameters
+    ----------
+    dimension : int
+        d, the number of columns.
+    eta : float
+        The Euclidean error within which a reconstruction counts, between 0 and 1.
+
+    Returns
+    -------
+    float
+        log kappa.
+
+    Raises
+    ------
+    InvalidInput
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> from divulge.protection import log_kappa_uniform
+    >>> round(log_kappa_uniform(10, 0.5), 3)
+    -6.931
+    """
+    checked_whole("dimension", dimension, at_least=1)
+    hint = "From eta = 1 on, kappa is 1: the centre of the ball is always within eta."
+    checked_number("eta", eta, above=0, below=1, hint=hint)
     return dimension * math.log(eta)
 
 
 def log_kappa_gaussian(dimension: int, eta: float, sigma: float = 1.0) -> float:
-    """Proposition 7: the prior is N(w, sigma^2 I) in R^d, the error Euclidean; kappa = P[chi^2_d <= (eta/sigma)^2]."""
-    _check_dimension(dimension)
-    if not (eta > 0 and sigma > 0 and math.isfinite(eta) and math.isfinite(sigma)):
-        raise InvalidInput(f"eta and sigma must be positive and finite; got {eta} and {sigma}.")
+    """The logarithm of kappa for Gaussian records (Balle 2022, Proposition 7), exactly: P[chi^2_d <= (eta / sigma)^2].
+
+    Parameters
+    ----------
+    dimension : int
+        d, the number of columns.
+    eta : float
+        The Euclidean error within which a reconstruction counts.
+    sigma : float, default 1.0
+        The standard deviation of every column.
+
+    Returns
+    -------
+    float
+        log kappa.
+
+    Raises
+    ------
+    InvalidInput
+        A parameter is out of its range, or eta is so wide that kappa is 1.
+
+    Examples
+    --------
+    >>> from divulge.protection import log_kappa_gaussian
+    >>> round(log_kappa_gaussian(10, 1.0), 3)
+    -8.667
+    """
+    checked_whole("dimension", dimension, at_least=1)
+    for name, value in (("eta", eta), ("sigma", sigma)):
+        checked_number(name, value, above=0, hint="Distances and deviations are positive.")
     a, x = dimension / 2, (eta / sigma) ** 2 / 2
     if x > a + 1:  # no underflow here, and the series below would be long
         log_kappa = float(np.log1p(-gammaincc(a, x)))
@@ -59,20 +119,39 @@ def log_kappa_gaussian(dimension: int, eta: float, sigma: float = 1.0) -> float:
 
 @dataclass(frozen=True)
 class Kappa:
-    """kappa as the data show it."""
+    """kappa as the data show it.
+
+    Attributes
+    ----------
+    estimate : float
+        The largest share of fresh records within eta of one of the guesses tried.
+    upper : float
+        Upper confidence limit for all guesses tried, at once. It is a limit of kappa assuming that the best blind
+        guess is among them.
+    ceiling : float
+        Upper confidence limit for every guess, tried or not, by doubling eta. It assumes nothing about the guesses and
+        is far above ``upper`` for records of many columns.
+    guess : Tensor [d]
+        The guess that hit most often.
+    guesses : int
+        How many were judged.
+    confidence : float
+        With which each limit holds.
+    records : int
+        How many records the limits rest on.
+    """
 
     estimate: float
-    """Share of fresh records within eta of the best guess found."""
     upper: float
-    """Clopper-Pearson upper confidence limit for that guess."""
     ceiling: float
-    """Upper limit for *every* guess, by doubling eta: conservative, and valid whatever guess we failed to try."""
     guess: Tensor
+    guesses: int
     confidence: float
     records: int
 
     @property
     def log_upper(self) -> float:
+        """The logarithm of ``upper``."""
         return math.log(self.upper)
 
 
@@ -82,72 +161,85 @@ def estimate_kappa(
     *,
     error: ErrorMeasure = "mse",
     confidence: float = 0.95,
-    candidates: int = 500,
+    candidates: int = 1000,
     seed: int = 0,
 ) -> Kappa:
-    """The best oblivious guess for records like ``data`` [n, d], and how often it is within eta.
+    """How often the best of many blind guesses is within eta of a record like these.
 
-    ``error`` is the mean squared error, the Euclidean distance ("l2"), the sum of absolute differences ("l1") or the
-    largest of them ("max").
+    Each half of the records suggests guesses (themselves, means of their neighbourhoods, and points between), and the
+    other half judges the 50 most promising, so that no guess is judged on what suggested it.
 
-    Half of the records suggest guesses (themselves, and the means of their neighbourhoods), the other half judge the
-    best one, so the estimate is not fitted to what it is measured on.
+    Parameters
+    ----------
+    data : array [n, d]
+        Records, at least 20: independent draws from the population.
+    eta : float
+        The error within which a reconstruction counts.
+    error : {"mse", "l2", "l1", "max"}, default "mse"
+        The mean squared error, the Euclidean distance, the sum of absolute differences, or the largest of them.
+    confidence : float, default 0.95
+        With which each limit holds.
+    candidates : int, default 1000
+        Records around which the balls of the ceiling lie; the first 500 of them also suggest guesses.
+    seed : int, default 0
+        Cuts the records in two.
+
+    Returns
+    -------
+    Kappa
+        The share, its upper limit for the guesses tried, and the ceiling for every guess.
+
+    Raises
+    ------
+    InvalidInput
+        There are fewer than 20 records, or a parameter is out of its range.
+
+    Examples
+    --------
+    >>> import divulge
+    >>> X = divulge.datasets.load("iris").train.X
+    >>> kappa = divulge.protection.estimate_kappa(X, eta=0.01)
+    >>> kappa.estimate <= kappa.upper <= kappa.ceiling <= 1
+    True
     """
     import torch  # which closed forms do without
 
-    if not 0 < confidence < 1:
-        raise InvalidInput(f"confidence must lie strictly between 0 and 1; got {confidence}.")
-    if not (eta > 0 and math.isfinite(eta)):
-        raise InvalidInput(f"eta must be positive and finite; got {eta}.")
-    if error not in _POWERS:
-        raise InvalidInput(f"error is {', '.join(_POWERS)}; got {error!r}.")
-    try:
-        X = torch.as_tensor(np.asarray(data, dtype=np.float64)).reshape(len(data), -1)
-    except (TypeError, ValueError) as failure:
-        raise InvalidInput(f"Records are rows of numbers [n, d]; these are not: {failure}") from failure
+    checked_number("confidence", confidence, above=0, below=1)
+    checked_number("eta", eta, above=0)
+    checked_choice("error", error, _POWERS)
+    checked_whole("candidates", candidates, at_least=1)
+    X = checked_rows(data, what="records")
     if len(X) < 20:
         raise InvalidInput(f"{len(X)} records are too few to estimate kappa; give at least 20.")
-    if not bool(torch.isfinite(X).all()):
-        raise InvalidInput("The records hold NaN or infinity; kappa needs finite numbers.")
     radius, power = math.sqrt(eta * X.shape[1]) if error == "mse" else eta, _POWERS[error]
     order = torch.randperm(len(X), generator=torch.Generator().manual_seed(seed))
-    proposing, judging = X[order[: len(X) // 2]], X[order[len(X) // 2 :]]
-    guess = _best_guess(proposing, proposing[:candidates], radius, power)
-    hits = int((torch.cdist(guess[None], judging, p=power)[0] <= radius).sum())
-    # any ball of radius eta that holds a record lies inside the ball of twice the radius around that record
-    centres = proposing[:candidates]
-    doubled = (torch.cdist(centres, judging, p=power) <= 2 * radius).sum(dim=1)
-    level = 1 - (1 - confidence) / len(centres)  # every centre at once (Bonferroni)
+    halves = X[order[: len(X) // 2]], X[order[len(X) // 2 :]]
+    doubt = 1 - confidence
+    tried = [
+        _judged(blind_guess.promising(half[:candidates], half, radius, power), other, radius, power)
+        for half, other in (halves, halves[::-1])
+    ]
+    guesses = sum(len(guesses) for guesses, _, _ in tried)
+    limits = [rate_at_most(int(hits.max()), judges, error=doubt / guesses) for _, hits, judges in tried]
+    best = max(tried, key=lambda judged: float(judged[1].max()) / judged[2])
     return Kappa(
-        estimate=hits / len(judging),
-        upper=_clopper_pearson_upper(hits, len(judging), confidence),
-        ceiling=_clopper_pearson_upper(int(doubled.max()), len(judging), level),
-        guess=guess,
+        estimate=float(best[1].max()) / best[2],
+        upper=max(limits),
+        ceiling=max(*limits, _ceiling(halves[0][:candidates], halves[1], radius, power, doubt)),
+        guess=best[0][int(best[1].argmax())],
+        guesses=guesses,
         confidence=confidence,
         records=len(X),
     )
 
 
-def _best_guess(records: Tensor, starts: Tensor, radius: float, power: float) -> Tensor:
-    """The point with the most records within ``radius``: every start and its mean shifts, the fullest ball wins."""
-    import torch
-
-    centres = torch.cat([starts, records.mean(dim=0, keepdim=True)])
-    best, most = centres[0], -1
-    for _ in range(4):
-        near = torch.cdist(centres, records, p=power) <= radius
-        counts = near.sum(dim=1)
-        if int(counts.max()) > most:
-            best, most = centres[int(counts.argmax())].clone(), int(counts.max())
-        weights = near.to(records.dtype)
-        centres = torch.where(counts[:, None] > 0, weights @ records / counts.clamp(min=1)[:, None], centres)
-    return best
+def _judged(guesses: Tensor, judges: Tensor, radius: float, power: float) -> tuple[Tensor, Tensor, int]:
+    """The guesses, how many judging records each is close to, and how many there are."""
+    return guesses, blind_guess.within(guesses, judges, radius, power), len(judges)
 
 
-def _clopper_pearson_upper(hits: int, trials: int, confidence: float) -> float:
-    return 1.0 if hits == trials else float(betaincinv(hits + 1, trials - hits, confidence))
-
-
-def _check_dimension(dimension: int) -> None:
-    if dimension < 1:
-        raise InvalidInput(f"The dimension must be at least 1; got {dimension}.")
+def _ceiling(centres: Tensor, judges: Tensor, radius: float, power: float, doubt: float) -> float:
+    """The limit for every guess: either no centre is in the best ball, or a doubled ball around one contains it."""
+    missed = -math.expm1(math.log(doubt / 2) / len(centres))
+    hits = blind_guess.within(centres, judges, 2 * radius, power)
+    return max(missed, rate_at_most(int(hits.max()), len(judges), error=doubt / (2 * len(centres))))

@@ -1,12 +1,13 @@
 """Can they get my training data out of the weights?"""
 
-from divulge.reconstruction.kkt import from_weights
-from divulge.reconstruction.margin import Diagnosis, Trained, diagnose, to_margin
+from divulge.reconstruction.from_weights import from_weights
+from divulge.reconstruction.kkt_solver import Settings
 from divulge.reconstruction.matching import Match, match
-from divulge.reconstruction.paper import PaperSettings
+from divulge.reconstruction.printed.kkt import PaperSettings
+from divulge.reconstruction.printed.search import Search, search
 from divulge.reconstruction.result import Reconstruction
-from divulge.reconstruction.search import Search, search
-from divulge.reconstruction.stationarity import Settings
+from divulge.training.kkt_diagnosis import Diagnosis, diagnose
+from divulge.training.margin import Trained, to_margin
 
 __all__ = [
     "Diagnosis", "Match", "PaperSettings", "Reconstruction", "Search", "Settings", "Trained", "diagnose",

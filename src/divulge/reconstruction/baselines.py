@@ -1,8 +1,8 @@
-"""What to beat: reconstructions that need no equation, and weights from which nothing can be read.
+"""Baselines of the reconstruction: methods that solve no equation, and weights without stationarity.
 
 Model inversion and the first layer's weights are the comparisons of Haim et al. 2022, section 5.4. Broken weights are
-ours: the same attack on a network whose hidden units were reconnected at random measures what the attack finds in
-nothing, and unseen inputs offered as reconstructions measure what the yardstick lets pass.
+ours. Their hidden units are reconnected at random, so the attack on them shows how much the first layer gives away by
+itself.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from divulge.errors import InvalidInput
+from divulge.core.errors import InvalidInput
+from divulge.core.optim import Descent
 from divulge.models import MLP
-from divulge.reconstruction.network import Network, read
+from divulge.models.weight_matrices import Network, read
 
 
 def model_inversion(
@@ -28,8 +29,10 @@ def model_inversion(
     value_range: tuple[float, float] | None = (0.0, 1.0),
     seed: int = 0,
 ) -> Tensor:
-    """Inputs [starts, d] that drive the output up or down (each class up, with several), from random starts of several
-    sizes; kept inside the range where one is given."""
+    """Inputs [starts, d] that maximise or minimise the output (each class in turn, with several classes).
+
+    Starts are random with standard deviations ``scales``. Values stay inside ``value_range`` where one is given.
+    """
     if starts < 1 or steps < 1:
         raise InvalidInput("Model inversion takes at least one start and one step.")
     network = read(model, dtype=torch.float32)
@@ -38,17 +41,17 @@ def model_inversion(
     X = (scale * torch.randn(starts, network.input_dim, generator=generator)).requires_grad_()
     shift = torch.zeros(network.input_dim) if mean is None else mean.detach().float().reshape(-1)
     number = torch.arange(starts)
-    optimiser = torch.optim.Adam([X], lr=learning_rate, foreach=False)
+    descent = Descent([X], optimiser="adam", learning_rate=learning_rate)
     for step in range(steps):
-        optimiser.param_groups[0]["lr"] = learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps))
+        descent.learning_rate = learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps))
         out = network(X)
         if network.output_dim == 1:
             wanted = torch.where(number % 2 == 0, 1.0, -1.0) * out[:, 0]
         else:
             wanted = torch.log_softmax(out, dim=1)[number, number % network.output_dim]
-        optimiser.zero_grad()
+        descent.clear()
         (-wanted.sum()).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+        descent.step()
         if value_range is not None:
             with torch.no_grad():
                 X.copy_((X + shift).clamp(*value_range) - shift)
@@ -56,13 +59,13 @@ def model_inversion(
 
 
 def first_layer(model: nn.Module) -> Tensor:
-    """The first layer's weights as inputs, both signs, [2 h, d]."""
+    """The first layer's weights as inputs, in both signs, [2 h, d]."""
     weights = read(model).weights[0]
     return torch.cat([weights, -weights])
 
 
 def broken(model: nn.Module, *, seed: int = 0) -> MLP:
-    """The model with each hidden layer reconnected at random: the same weights, the same spectrum, no stationarity."""
+    """The model with its hidden units reconnected at random: same first layer and spectrum, no stationarity."""
     network = read(model)
     generator = torch.Generator().manual_seed(seed)
     weights = list(network.weights)

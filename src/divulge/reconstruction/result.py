@@ -1,4 +1,4 @@
-"""What a reconstruction hands back: the samples, how sure we may be of each, and how to judge them."""
+"""The result of a reconstruction: samples, their confidence, and the comparison with training inputs."""
 
 from __future__ import annotations
 
@@ -6,45 +6,66 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from divulge.reconstruction import matching
+from divulge.core.result import AttackResult
+from divulge.core.storage import write_arrays
+from divulge.reconstruction import figures, matching
 from divulge.reconstruction.matching import Match
 
 
 @dataclass(frozen=True)
-class Reconstruction:
-    """Inputs read from a model's weights, most trusted first. Empty where nothing was found; ``reason`` says why."""
+class Reconstruction(AttackResult):
+    """Inputs reconstructed from a model's weights, most trusted first. ``from_weights`` returns it.
+
+    There are no samples where nothing was found; ``reason`` says why.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from divulge.reconstruction import Settings, from_weights
+    >>> from divulge.training import margin
+    >>> X = torch.randn(4, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    >>> model = margin.to_margin(margin.network([20, 50, 1]), X, torch.tensor([0, 1, 0, 1]), loss=1e-3).model
+    >>> found = from_weights(model, value_range=None, settings=Settings(steps=10))
+    >>> found.success == (len(found.samples) > 0)
+    True
+    """
 
     samples: Tensor
-    """[m, d], as the model takes its inputs (centred, if it was trained on centred ones)."""
+    """[m, d], as the model takes its inputs: centred if it was trained on centred inputs."""
     labels: Tensor
     """The class of each sample, [m]."""
     multipliers: Tensor
-    """How much each sample holds the weights up, [m]."""
+    """The multiplier of each sample in the stationarity equation, [m]."""
     confidence: Tensor
     """How well the other restarts agree on each sample, [m], 0 to 1."""
     residual: float
-    """|W1 - sum lambda y grad Phi| / |W1| of the best restart. Low alone proves nothing: random fits reach it too."""
+    """|W1 - sum lambda y grad Phi| / |W1| of the best restart. Wrong samples can reach a low residual too."""
     rank: int
     """The number of training inputs that the first layer's spectrum shows (or that was given)."""
-    method: str
-    seed: int
-    seconds: float
     restarts: int
+    """Searches that were run."""
     mean: Tensor | None = None
-    """What to add to a sample to see the picture: the mean that was given, or the one inferred from the range."""
+    """What to add to a sample to get the image: the mean that was given, or the one inferred from the range."""
     mean_known: bool = True
+    """Whether the mean was given rather than inferred."""
     value_range: tuple[float, float] | None = None
+    """The range of the values, where one was given."""
     shape: tuple[int, ...] | None = None
+    """The shape of an image; None for tables."""
     votes: Tensor | None = None
     """How many restarts found each sample, [m]."""
-    reason: str = ""
-    notes: tuple[str, ...] = ()
+    certified: Tensor | None = None
+    """Whether each sample satisfies what no mixture of inputs can, [m]; None for methods that certify nothing."""
     everything: Tensor | None = field(default=None, repr=False)
     """All candidates of all restarts, agreed on or not, [c, d]."""
+
+    @property
+    def success(self) -> bool:
+        """Whether there are samples, and no reason against them."""
+        return len(self.samples) > 0 and not self.reason
 
     @property
     def pictures(self) -> Tensor:
@@ -64,9 +85,12 @@ class Reconstruction:
         window: int = 3,
         threshold: float | None = None,
     ) -> Match:
-        """Judge the samples by the training inputs, with inputs that the model never saw as the control; both as the
-        model takes them. ``mean`` is the true mean, if the attack had to guess it; ``everything`` judges all
-        candidates instead of those that restarts agree on."""
+        """Judge the samples by the training inputs, with unseen inputs as the control.
+
+        Both are as the model takes them. ``mean`` is the true mean where the attack inferred its own. ``everything``
+        judges all candidates instead of those that restarts agree on. The other parameters are those of
+        ``divulge.reconstruction.match``.
+        """
         samples = self.everything if everything and self.everything is not None else self.samples
         return matching.match(
             samples, training_inputs, unseen=unseen, mean=self.mean if mean is None else mean, sample_mean=self.mean,
@@ -75,30 +99,30 @@ class Reconstruction:
         )  # fmt: skip
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``samples.npz`` and, for pictures, ``samples.png`` to ``folder``."""
+        """Write ``samples.npz``, ``result.json`` and, for pictures, ``samples.png`` to ``folder``."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         arrays = {
             "samples": self.samples, "pictures": self.pictures, "labels": self.labels,
             "multipliers": self.multipliers, "confidence": self.confidence,
         }  # fmt: skip
         if self.mean is not None:
             arrays["mean"] = self.mean
-        plain: dict[str, Any] = {name: tensor.cpu().numpy() for name, tensor in arrays.items()}
-        np.savez_compressed(folder / "samples.npz", **plain)
+        if self.certified is not None:
+            arrays["certified"] = self.certified
+        write_arrays(folder / "samples.npz", {name: tensor.cpu().numpy() for name, tensor in arrays.items()})
         if self.shape is not None and len(self.samples):
-            from divulge.reconstruction.pictures import sample_grid
+            figures.sample_grid(self, folder / "samples.png")
+        return super().save(folder)
 
-            sample_grid(self, folder / "samples.png")
-        return folder
+    def _arrays(self) -> dict[str, Any]:
+        return {}  # they are in samples.npz
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, Any]:
         """The figures, ready for JSON; the samples themselves are in ``save``."""
-        return {
+        return super().as_dict() | {
             "found": len(self.samples), "rank": self.rank, "residual": self.residual, "restarts": self.restarts,
-            "confidence": self.confidence.tolist(), "labels": self.labels.tolist(), "method": self.method,
-            "seed": self.seed, "seconds": self.seconds, "mean_known": self.mean_known, "reason": self.reason,
-            "notes": list(self.notes),
+            "confidence": self.confidence.tolist(), "labels": self.labels.tolist(), "mean_known": self.mean_known,
+            "certified": None if self.certified is None else self.certified.tolist(),
         }  # fmt: skip
 
 

@@ -1,6 +1,9 @@
-"""The page a person looks at, and the same for programs."""
+"""The report of an audit: a page for people, the same for programs, and what changed between two."""
 
-from divulge.report.compare import compare
+from divulge.report.compare import Change, compare
 from divulge.report.document import Report, schema
+from divulge.report.history import PastAudit, history
+from divulge.report.regulation import ScopeRow
+from divulge.report.verdict import Gate
 
-__all__ = ["Report", "compare", "schema"]
+__all__ = ["Change", "Gate", "PastAudit", "Report", "ScopeRow", "compare", "history", "schema"]

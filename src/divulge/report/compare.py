@@ -1,19 +1,45 @@
-"""What changed between two audits: for a new version of a model, before it replaces the old one."""
+"""What changed between two audits: for a new version of a model, before it replaces the old one.
+
+Two audits can be compared attack by attack only where the attack ran to its end in both. Where it did not, the change
+says so and claims nothing.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from divulge.auditing.finding import SEVERITIES
-from divulge.errors import InvalidInput
+from divulge.core.errors import InvalidInput
+from divulge.report.findings import SEVERITIES
+
+Verdict = Literal["worse", "new", "undecided", "inconclusive", "not tried", "gone", "better", "same"]
+_ORDER: tuple[Verdict, ...] = ("worse", "new", "undecided", "inconclusive", "not tried", "gone", "better", "same")
+_OPEN = ("inconclusive", "not tried")
 
 
 @dataclass(frozen=True)
 class Change:
-    """One finding in two reports; None where the other report does not have it."""
+    """One attack in two audits.
+
+    Parameters
+    ----------
+    name, title : str
+        The attack, and what came of it.
+    before, after : str or None
+        Its severity ("none" if nothing was taken), "inconclusive" or "not tried"; None where the attack does not fit.
+    measures : dict
+        The measures that differ, each with both values.
+
+    Examples
+    --------
+    >>> from divulge.report import Change
+    >>> Change("copy-from-values", "Exact copy", "not tried", "high", {}).verdict
+    'undecided'
+    >>> Change("copy-from-values", "Exact copy", "high", "not tried", {}).verdict
+    'not tried'
+    """
 
     name: str
     title: str
@@ -22,48 +48,120 @@ class Change:
     measures: dict[str, tuple[Any, Any]]
 
     @property
-    def verdict(self) -> str:
-        if self.before is None or self.after is None:
-            return "new" if self.before is None else "gone"
-        step = SEVERITIES.index(self.after) - SEVERITIES.index(self.before)
+    def verdict(self) -> Verdict:
+        """What changed.
+
+        "worse", "better" or "same" where the attack ran to its end in both audits; "new" or "gone" where it fits only
+        one of the models; "not tried" or "inconclusive" where the second audit did not finish it; and "undecided"
+        where only the second audit did, so that nobody knows whether it is new.
+        """
+        if self.after in _OPEN:
+            return "not tried" if self.after == "not tried" else "inconclusive"
+        if self.after is None:
+            return "gone"
+        if self.before is None:
+            return "new"
+        if self.before in _OPEN:
+            return "undecided"
+        step = _level(self.after) - _level(self.before)
         return "worse" if step > 0 else "better" if step < 0 else "same"
 
     @property
     def alarming(self) -> bool:
-        """Something was taken that was not taken before, or that matters more now."""
+        """Whether something was taken that was not taken before, or that is more severe now."""
         return self.verdict == "worse" or (self.verdict == "new" and self.after != "none")
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody can say if more is taken now."""
+        if self.verdict == "undecided":
+            return self.after != "none"
+        return self.verdict in _OPEN
 
 
 def compare(before: str | Path, after: str | Path) -> list[Change]:
-    """The findings of two report.json files side by side, worst changes first."""
-    old, new = (_findings(path) for path in (before, after))
+    """Compare two audits attack by attack.
+
+    Parameters
+    ----------
+    before, after : path
+        report.json of each audit, or the folder that holds it.
+
+    Returns
+    -------
+    list of Change
+        Every attack that fits one of the models, the worst changes first.
+
+    Raises
+    ------
+    InvalidInput
+        If a file is not there, or is not a report of an audit.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from divulge.report import Report, compare
+    >>> report = Report({"name": "m", "kind": "a linear model"}, [], [], seconds=1.0, seed=0)
+    >>> path = report.save(tempfile.mkdtemp() + "/report.json")
+    >>> compare(path, path)
+    []
+    """
+    old, new = (_attacks(path) for path in (before, after))
     changes = []
     for name in [*new, *(name for name in old if name not in new)]:
-        a, b = old.get(name), new.get(name)
+        a, b = old.get(name, {}), new.get(name, {})
         measures = {
-            key: ((a or {}).get("measures", {}).get(key), (b or {}).get("measures", {}).get(key))
-            for key in {**(a or {}).get("measures", {}), **(b or {}).get("measures", {})}
+            key: (a.get("measures", {}).get(key), b.get("measures", {}).get(key))
+            for key in {**a.get("measures", {}), **b.get("measures", {})}
         }
-        changes.append(
-            Change(
-                name=name,
-                title=(b or a or {})["title"],
-                before=a["severity"] if a else None,
-                after=b["severity"] if b else None,
-                measures={key: pair for key, pair in measures.items() if pair[0] != pair[1]},
-            )
-        )
-    order = ["worse", "new", "gone", "better", "same"]
-    return sorted(changes, key=lambda change: order.index(change.verdict))
+        changed = {key: pair for key, pair in measures.items() if pair[0] != pair[1]} if a and b else {}
+        changes.append(Change(name, (b or a)["title"], _standing(a), _standing(b), changed))
+    return sorted(changes, key=lambda change: _ORDER.index(change.verdict))
 
 
-def _findings(path: str | Path) -> dict[str, dict[str, Any]]:
+def _level(severity: str) -> int:
+    return [str(level) for level in SEVERITIES].index(severity)
+
+
+def _standing(attack: dict[str, Any]) -> str | None:
+    """The severity of what the attack took, or why that is not known; None where it does not fit."""
+    if not attack:
+        return None
+    if attack.get("ending") == "not tried":
+        return "not tried"
+    return "inconclusive" if attack.get("state") == "inconclusive" else str(attack.get("severity", "none"))
+
+
+def standings(document: dict[str, Any]) -> dict[str, str]:
+    """For each attack that fits the model: its severity, "not taken", "inconclusive" or "not tried"; no advice."""
+    attacks = {name: attack for name, attack in _fitting(document).items() if attack.get("adversary", "") is not None}
+    advice = {skip["name"] for skip in document.get("skipped", []) if skip.get("at_stake") == "none"}
+    said = {name: str(_standing(attack)) for name, attack in attacks.items() if name not in advice}
+    return {name: "not taken" if standing == "none" else standing for name, standing in said.items()}
+
+
+def _attacks(path: str | Path) -> dict[str, dict[str, Any]]:
+    """Every attack that fits the model of a report, by name."""
     path = Path(path)
     path = path / "report.json" if path.is_dir() else path
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        return {finding["name"]: finding for finding in document["findings"]}
+        return _fitting(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         raise InvalidInput(f"{path} is not there; give the report.json that divulge audit wrote.") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInput(f"{path} is not a report that divulge audit wrote.") from error
+
+
+def _fitting(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    skipped = [_upgraded(skip) for skip in document.get("skipped", [])]
+    fitting = [skip for skip in skipped if skip["ending"] != "does not fit"]
+    return {attack["name"]: attack for attack in [*document["findings"], *fitting]}
+
+
+def _upgraded(skip: dict[str, Any]) -> dict[str, Any]:
+    """An entry of the first version of the schema, which had no endings, as one of the second."""
+    if "ending" in skip:
+        return skip
+    out_of_time = "time was used up" in skip["reason"] or "was stopped before" in skip["reason"]
+    ending = "unfinished" if skip.get("tried") else "not tried" if out_of_time else "does not fit"
+    return {**skip, "ending": ending, "state": None if ending == "does not fit" else "inconclusive"}

@@ -1,66 +1,100 @@
-"""The report: one audit's findings as a page to look at, a JSON for programs, and Markdown for a pull request."""
+"""The report: the findings of one audit as a page to look at, a JSON for programs, and Markdown for a pull request."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from divulge.auditing.finding import (
-    QUESTIONS,
-    SEVERITIES,
-    Adversary,
-    Finding,
-    Question,
-    Severity,
-    Skipped,
-    worst,
-)
-from divulge.errors import InvalidInput
-from divulge.oracles.base import Spent
+from divulge.core.errors import InvalidInput
+from divulge.core.html import cell, table
+from divulge.core.json import dumps
+from divulge.core.storage import write
+from divulge.core.text import clean
+from divulge.report import regulation, text
+from divulge.report import verdict as verdicts
+from divulge.report.findings import QUESTIONS, SEVERITIES, Finding, Severity, Skipped, State, at_least, worst
 
-SCHEMA_VERSION = 1
-SHARES = ("same_decision", "variance", "by_", "right_answers", "control", "blind_guess", "accepted_chance", "accuracy",
-          "fidelity", "sampling_rate")  # fmt: skip
-"""How measures are called that are shares of one."""
-_WHO: dict[Adversary, str] = {
-    "label client": "Anyone who sees its decisions",
-    "prediction client": "Anyone who may ask for predictions",
-    "explanation client": "Anyone who may ask for explanations",
-    "holder of the weights": "Whoever holds the weights",
-    "insider": "An insider who knows all other records",
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA_VERSION = 3
+_TEMPLATES = Path(__file__).parent / "templates"
+_ENDINGS = {
+    "unfinished": "What was started and did not run to its end",
+    "not tried": "What fits and was not started",
+    "failed": "What ran to its end without a result",
+    "does not fit": "What was not tried, and why",
 }
-_WHAT: dict[Question, tuple[str, str]] = {
-    "copy": ("copy the model", "copy much of the model"),
-    "span": ("find input that it ignores", "find some input that it ignores"),
-    "training-data": ("compute training records", "compute some training records, or parts of them"),
-    "informed": ("compute the missing one", "sometimes compute the missing one"),
-}
-"""What was taken, and what was taken of it in part."""
-_HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything an audit found, and what it did not try."""
+    """Everything that an audit found, and what it did not try.
+
+    Parameters
+    ----------
+    target : dict
+        What was audited: its name, kind and shapes, and the access that was granted.
+    findings : list of Finding
+        The results of the attacks that ran.
+    skipped : list of Skipped
+        The attacks without a finding, and why.
+    seconds : float
+        How long the audit took.
+    seed : int
+        The seed that repeats it.
+    finished : bool, default True
+        Whether every attack that fits ran to its end.
+    interrupted : bool, default False
+        Whether the user stopped the audit.
+    target_failed : bool, default False
+        Whether the target stopped answering.
+    price : float, optional
+        Price of 1,000 queries, to show costs in money.
+    missing : tuple of str
+        What a further audit could be given, in a sentence each.
+    versions : dict
+        The versions of divulge and of what it computes with.
+    command : str
+        The shell command that made the report.
+    date : str
+        The day of the audit.
+    auditor : str
+        Who made the audit, as they said it.
+    controls : tuple of str
+        Controls that the owner declares, such as a rate limit. An audit does not test them.
+    digests : dict
+        SHA-256 digests of the model and the data.
+
+    Examples
+    --------
+    >>> from divulge.report import Report
+    >>> report = Report({"name": "m", "kind": "a linear model"}, [], [], seconds=1.0, seed=0)
+    >>> report.state
+    'inconclusive'
+    """
 
     target: dict[str, Any]
-    """What was audited: its name, kind, shapes and the access that was granted."""
     findings: list[Finding]
     skipped: list[Skipped]
     seconds: float
     seed: int
     finished: bool = True
+    interrupted: bool = False
     target_failed: bool = False
-    """The target stopped answering before all attacks were done."""
     price: float | None = None
-    """Price of 1,000 queries, to show costs in money."""
+    missing: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     command: str = ""
     date: str = ""
+    auditor: str = ""
+    controls: tuple[str, ...] = ()
+    digests: dict[str, str] = field(default_factory=dict)
 
     @property
     def severity(self) -> Severity:
@@ -68,27 +102,63 @@ class Report:
         return worst(self.findings)
 
     @property
+    def state(self) -> State:
+        """Taken, not taken by the attacks that ran to their end, or inconclusive."""
+        return verdicts.state_of(self.findings, self.skipped)
+
+    @property
+    def headline(self) -> str:
+        """One word for the whole: the severity of what was taken, "not taken", or "inconclusive"."""
+        return self.severity if self.state == "taken" else self.state
+
+    @property
     def verdict(self) -> list[str]:
-        """Who could take what, in a sentence each, the worst first."""
-        ranked = sorted(self.findings, key=lambda finding: -SEVERITIES.index(finding.severity))
-        taken: dict[str, list[str]] = {}
-        for finding in ranked:
-            if finding.severity != "none" and finding.adversary is not None:
-                taken.setdefault(_WHO[finding.adversary], []).append(
-                    _WHAT[finding.question][finding.outcome == "partly"]
-                )
-        told = [f"{who} can {' and '.join(dict.fromkeys(what))}." for who, what in taken.items()]
-        unfinished = sum(skip.tried for skip in self.skipped)
-        rest = [f"{unfinished} attack{'s' if unfinished > 1 else ''} ended without a result."] if unfinished else []
-        doubt = [self.target["warning"]] if "warning" in self.target else []
-        return (told or ["Nothing was taken by the attacks that ran."]) + rest + doubt
+        """Who could take what, in a sentence each, the worst first; or why nothing can be said."""
+        said = verdicts.sentences(self.findings, self.skipped, missing=self.missing, target_failed=self.target_failed)
+        private = self.target.get("differential_privacy")
+        said += [f"By its recipe it was trained with differential privacy: {private}."] if private else []
+        return said + ([self.target["warning"]] if "warning" in self.target else [])
+
+    @property
+    def guarantee(self) -> str:
+        """The differential privacy that the training guarantees, in words; empty where none is."""
+        said = str(self.target.get("differential_privacy", ""))
+        return "" if said.startswith("not claimed") else said
+
+    @property
+    def scope(self) -> list[regulation.ScopeRow]:
+        """What the audit says about each class of attacks that regulators and standards name."""
+        return regulation.scope(self.findings, self.skipped, guarantee=self.guarantee)
+
+    def gate(self, fail_on: Severity | None, *, require: Sequence[str] = ()) -> verdicts.Gate:
+        """Whether the audit passes a gate in a build.
+
+        Parameters
+        ----------
+        fail_on : {"low", "medium", "high", "critical"}, optional
+            The severity that must not be reached.
+        require : sequence of str, default ()
+            Names of attacks that must have run to their end.
+
+        Returns
+        -------
+        Gate
+            ``"met"``, ``"not met"``, or ``"inconclusive"`` if an attack that could decide it did not run to its end.
+
+        Examples
+        --------
+        >>> from divulge.report import Report
+        >>> Report({"name": "m", "kind": "a linear model"}, [], [], seconds=1.0, seed=0).gate("low").result
+        'inconclusive'
+        """
+        return verdicts.gate(self.findings, self.skipped, fail_on=fail_on, require=require)
 
     def reaches(self, threshold: Severity) -> bool:
-        """True if any finding is at least this severe: what a build server fails on."""
-        return SEVERITIES.index(self.severity) >= SEVERITIES.index(threshold)
+        """Whether any finding is at least this severe."""
+        return at_least(self.severity, threshold)
 
     def money(self, finding: Finding) -> float | None:
-        """What the finding's queries would have cost the attacker."""
+        """What the queries of a finding would have cost the attacker; None without a price."""
         return None if self.price is None else round(self.price * finding.ledger.total / 1000, 4)
 
     def as_dict(self) -> dict[str, Any]:
@@ -96,9 +166,13 @@ class Report:
         return {
             "schema_version": SCHEMA_VERSION,
             "target": self.target,
+            "state": self.state,
             "severity": self.severity,
+            "verdict": self.verdict,
             "finished": self.finished,
+            "interrupted": self.interrupted,
             "target_failed": self.target_failed,
+            "unfinished": [attack.name for attack in verdicts.unfinished(self.findings, self.skipped)],
             "findings": [{**f.as_dict(), "price": self.money(f)} for f in self.findings],
             "skipped": [s.as_dict() for s in self.skipped],
             "seconds": round(self.seconds, 3),
@@ -106,126 +180,178 @@ class Report:
             "versions": self.versions,
             "command": self.command,
             "date": self.date,
+            "auditor": self.auditor,
+            "controls": list(self.controls),
+            "digests": self.digests,
+            "scope": [row.as_dict() for row in self.scope],
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write the report; the ending of the name decides the form: .html, .json or .md."""
+        """Write the report.
+
+        Parameters
+        ----------
+        path : path
+            Where to. The ending of the name decides the form: .html, .pdf, .md, .json, .sarif (for code scanning) or
+            .cdx.json (a CycloneDX fragment).
+
+        Returns
+        -------
+        Path
+            The file that was written.
+
+        Raises
+        ------
+        InvalidInput
+            If the name has another ending.
+        MissingPackage
+            If a PDF is asked for and WeasyPrint is not installed.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from divulge.report import Report
+        >>> report = Report({"name": "m", "kind": "a linear model"}, [], [], seconds=1.0, seed=0)
+        >>> report.save(tempfile.mkdtemp() + "/report.md").name
+        'report.md'
+        """
+        from divulge.report import exports, signoff
+
         path = Path(path)
-        forms = {".html": self.html, ".json": self.json, ".md": self.markdown}
-        if path.suffix not in forms:
-            raise InvalidInput(f"A report is saved as .html, .json or .md; {path.name!r} is none of them.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(forms[path.suffix](), encoding="utf-8")
-        return path
+        forms: dict[str, Callable[[], str | bytes]] = {
+            ".cdx.json": lambda: dumps(exports.cyclonedx(self), indent=2) + "\n",
+            ".sarif": lambda: dumps(exports.sarif(self), indent=2) + "\n",
+            ".pdf": lambda: signoff.pdf(self),
+            ".html": self.html,
+            ".json": self.json,
+            ".md": self.markdown,
+        }
+        form = next((make for ending, make in forms.items() if path.name.endswith(ending)), None)
+        if form is None:
+            raise InvalidInput(f"A report is saved as {text.either(list(forms))}; {path.name!r} is none of them.")
+        return write(path, form())
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The findings as a pandas table, one row a finding and one column a measure.
+
+        Returns
+        -------
+        DataFrame
+            Name, question, adversary, title, outcome, state, severity, queries and seconds of each finding, then its
+            measures, each column named ``measures.`` and the measure.
+
+        Raises
+        ------
+        MissingPackage
+            If pandas is not installed.
+
+        Examples
+        --------
+        >>> from divulge.report import Report
+        >>> Report({"name": "m", "kind": "a linear model"}, [], [], seconds=1.0, seed=0).to_frame().shape
+        (0, 9)
+        """
+        from divulge.report import exports
+
+        return exports.frame(self)
 
     def json(self) -> str:
-        return json.dumps(_plain(self.as_dict()), indent=2) + "\n"
+        """The report as JSON, by the schema of :func:`divulge.report.schema`."""
+        return dumps(self.as_dict(), indent=2) + "\n"
 
     def html(self) -> str:
         """One self-contained page: no script, no request, everything from models and files escaped."""
-        return str(_environment(autoescape=True).get_template("page.html").render(**self._view()))
+        return str(environment(autoescape=True).get_template("page.html").render(**self._view()))
 
     def markdown(self) -> str:
         """The same in Markdown, without the pictures."""
-        text = str(_environment(autoescape=False).get_template("page.md").render(**self._view()))
-        return re.sub(r"\n{3,}", "\n\n", text)
+        page = str(environment(autoescape=False).get_template("page.md").render(**self._view()))
+        return re.sub(r"\n{3,}", "\n\n", page)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict and a line for each finding, without the pictures."""
+        said = "".join(f"<li>{cell(sentence)}</li>" for sentence in self.verdict[:8])
+        rows = [(f.name, f.title, f.severity, f.outcome, text.queries(f.ledger)) for f in ranked(self.findings)]
+        found = table(
+            f"{self.target.get('name', '')}: {self.headline}", rows, header=("attack", "finding", "severity", "outcome",
+            "queries"), most=24, length=160,
+        )  # fmt: skip
+        return f"{found}<ul>{said}</ul><p>{len(self.skipped)} attacks without a finding.</p>"
 
     def _view(self) -> dict[str, Any]:
         by_question = {q: [f for f in self.findings if f.question == q] for q in QUESTIONS}
         return {
             "report": self,
+            "ranked": ranked(self.findings),
             "questions": [(q, title, by_question[q]) for q, title in QUESTIONS.items() if by_question[q]],
             "missing": [
-                (key, heading, items)
-                for key, heading, tried in (
-                    ("unfinished", "What was tried without a result", True),
-                    ("skipped", "What was not tried, and why", False),
-                )
-                if (items := [item for item in self.skipped if item.tried == tried])
+                (ending.replace(" ", "-"), heading, items)
+                for ending, heading in _ENDINGS.items()
+                if (items := [item for item in self.skipped if item.ending == ending])
             ],
-            "style": (_HERE / "page.css").read_text(encoding="utf-8"),
+            "disclaimer": regulation.DISCLAIMER,
+            "style": style(),
         }
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of report.json."""
-    published: dict[str, Any] = json.loads((_HERE / "schema.json").read_text(encoding="utf-8"))
+    """The JSON schema of report.json.
+
+    Returns
+    -------
+    dict
+        The schema.
+
+    Examples
+    --------
+    >>> from divulge.report import schema
+    >>> schema()["properties"]["schema_version"]
+    {'const': 3}
+    """
+    published: dict[str, Any] = json.loads((_TEMPLATES / "schema.json").read_text(encoding="utf-8"))
     return published
 
 
-def _environment(*, autoescape: bool) -> Any:
+def badge(finding: Finding) -> str:
+    """One word for a finding: its severity, "not taken", "inconclusive", or "advice"."""
+    if finding.is_advice:
+        return "advice"
+    return finding.severity if finding.state == "taken" else finding.state
+
+
+def ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """What was taken first, the worst before the others; then what is inconclusive or not taken; advice last."""
+
+    def rank(finding: Finding) -> tuple[bool, int, bool]:
+        return finding.is_advice, -SEVERITIES.index(finding.severity), finding.state != "inconclusive"
+
+    return sorted(findings, key=rank)
+
+
+def style() -> str:
+    """The style sheet of pages."""
+    return (_TEMPLATES / "page.css").read_text(encoding="utf-8")
+
+
+def environment(*, autoescape: bool) -> Any:
+    """The templates, with everything that comes from models and files made safe to print."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def finalize(value: Any) -> Any:
+        return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        loader=FileSystemLoader(_TEMPLATES), autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=finalize,
     )  # fmt: skip
-    environment.filters["number"] = number
+    environment.filters["number"] = text.number
     environment.filters["data_uri"] = lambda png: "data:image/png;base64," + base64.b64encode(png).decode("ascii")
-    environment.filters["duration"] = duration
-    environment.filters["measure"] = measure
-    environment.filters["badge"] = lambda finding: "advice" if finding.adversary is None else finding.severity
-    environment.filters["queries"] = queries
-    environment.filters["code"] = lambda text: _markdown_cell(text) if re.search(r"[`<>\n\r]", text) else f"`{text}`"
-    environment.filters["cell"] = lambda value: _markdown_cell(number(value))
+    environment.filters["duration"] = text.duration
+    environment.filters["measure"] = text.measure
+    environment.filters["badge"] = badge
+    environment.filters["queries"] = text.queries
+    environment.filters["code"] = text.markdown_code
+    environment.filters["cell"] = lambda value: text.markdown(text.number(value))
+    environment.filters["cssname"] = lambda words: words.replace(" ", "-")
     return environment
-
-
-def number(value: Any) -> str:
-    """A value for a person: thousands separated, small and large floats in three digits."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        if value == 0 or 1e-3 <= abs(value) < 1e5:
-            return f"{value:,.4g}"
-        return f"{value:.2e}"
-    return str(value)
-
-
-def measure(value: Any, name: str) -> str:
-    """A finding's measure for a person; shares in percent."""
-    share = name.startswith(SHARES) and isinstance(value, float) and 0 <= value <= 1
-    return f"{100 * value:.4g}%" if share else number(value)
-
-
-def queries(spent: Spent) -> str:
-    """What was asked, by kind."""
-    kinds = {"values": spent.value, "gradients": spent.gradient, "labels": spent.label}
-    return ", ".join(f"{rows:,} {kind}" for kind, rows in kinds.items() if rows) or "none"
-
-
-def asked(spent: Spent) -> str:
-    """The same in words for a title: what a client of the endpoint would call it."""
-    kinds = {"explanation": spent.gradient, "prediction": spent.value, "decision": spent.label}
-    told = [f"{rows:,} {kind}" + ("s" if rows > 1 else "") for kind, rows in kinds.items() if rows]
-    return " and ".join(told) or "No queries"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 1:
-        return "under a second"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min"
-
-
-def _markdown_cell(text: str) -> str:
-    """Text that cannot break out of a table or turn into markup."""
-    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", text).replace("\n", " ").replace("\r", " ")
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become null, which every reader understands."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,4 +1,4 @@
-"""Which part of the input does a model listen to? Jayaram et al. 2020: span recovery and input obfuscation."""
+"""Which input directions does a model depend on? Span recovery and input obfuscation (Jayaram et al. 2020)."""
 
 from divulge.span.from_gradients import from_gradients, query_points
 from divulge.span.from_labels import from_labels

@@ -1,13 +1,14 @@
-"""Algorithm 2 of Jayaram 2020 as printed, with numbers of any length, to show what it needs.
+"""Algorithm 2 of Jayaram 2020 as printed, with numbers of any length.
 
-The printed scheme pushes a boundary point x outwards by e0 and looks back at the boundary along u_i = 2^-N g_i - x/|x|.
-All u_i agree to N bits, and so do the distances c_i at which the label flips: the gradient sits in their last bits, and
-y^T B = 1/c amplifies every error by 2^N. With e0 = 2^-3N (so that curvature spoils only 2^-2N of what is left) and c_i
-found to 2^-6N, the work needs numbers of 8 N bits and the direction comes out to about 2^-2N: a quarter of the bits.
-In float64 (``precision="double"``: the points are rounded to what the oracle takes) that is three digits at best.
+The algorithm moves a boundary point x outwards by e0 and searches the boundary from there along the directions
+u_i = 2^-N g_i - x/|x|. All u_i agree to N bits, and so do the distances c_i at which the label flips. The gradient is
+in their last bits, and solving y^T B = 1/c amplifies every error by 2^N. We take e0 = 2^-3N, so that curvature affects
+only 2^-2N of the result, and find c_i to 2^-6N. This needs numbers of 8 N bits and gives the direction to about 2^-2N,
+a quarter of the bits. In float64 (``precision="double"``, points rounded to the oracle's format) that is three digits
+at best.
 
-Departures: the printed loop runs k + 1 times, ours k times; its constants are O(1) and poly(N), ours are those above;
-the threshold is the oracle's (outputs above 0), and the label at the origin may be either one.
+Departures: the printed loop runs k + 1 times and ours k times. The printed constants are O(1) and poly(N), ours are
+those above. The threshold is the oracle's (outputs above 0), and the label at the origin may be either one.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from divulge.errors import AttackFailed, DivulgeError, InvalidInput, MissingPackage, UnsupportedModel
+from divulge.core.errors import AttackFailed, DivulgeError, InvalidInput, MissingPackage, UnsupportedModel
+from divulge.core.progress import report
+from divulge.core.validation import checked_whole
 from divulge.oracles.base import Oracle, decide
-from divulge.progress import report
 from divulge.span.result import Span
 
 Vector = list[Any]
@@ -40,9 +42,8 @@ def printed_algorithm(
     tries: int,
     seed: int,
 ) -> Span:
-    """Run Algorithm 2 with numbers of ``bits`` bits; the network is evaluated so too with ``precision="extended"``."""
-    if bits < 32:
-        raise InvalidInput(f"bits is the length of the numbers, at least 32; got {bits}.")
+    """Run Algorithm 2 with numbers of ``bits`` bits. ``precision="extended"`` evaluates the network with them too."""
+    checked_whole("bits", bits, at_least=32)
     mp = _mpmath(bits if precision == "extended" else max(bits, 128))
     labels = _extended_labels(oracle, mp) if precision == "extended" else _rounded_labels(oracle, mp)
     N = (bits if precision == "extended" else 53) // 8
@@ -52,7 +53,7 @@ def printed_algorithm(
             report("Algorithm 2 as printed", len(run.basis), rank, queries=oracle.ledger.total)
     except DivulgeError as error:
         if error.partial is None:
-            error.partial = run.finish(rank, precision, bits, died=str(error))
+            error.partial = run.finish(rank, precision, bits, error=str(error))
         raise
     result = run.finish(rank, precision, bits)
     if result.rank == 0:
@@ -64,17 +65,19 @@ def printed_algorithm(
 
 
 class _Run:
+    """The directions found so far, and the numbers of one run."""
+
     def __init__(self, oracle: Oracle, labels: Labels, mp: Any, *, N: int, tries: int, seed: int) -> None:
         self.oracle, self.labels, self.mp, self.N, self.tries, self.seed = oracle, labels, mp, N, tries, seed
         self.dim = oracle.input_dim
         self.generator = torch.Generator().manual_seed(seed)
         self.basis: list[Vector] = []
         self.restarts = 0
-        self.began, self.before = time.perf_counter(), oracle.ledger.snapshot()
-        self.home = labels([[mp.mpf(0)] * self.dim])[0]
+        self.started, self.ledger_before = time.perf_counter(), oracle.ledger.snapshot()
+        self.origin_label = labels([[mp.mpf(0)] * self.dim])[0]
 
     def step(self) -> bool:
-        """Lines 3 to 10: one more direction. False when no Gaussian outside the span so far changes the label."""
+        """Lines 3 to 10: add one direction. False where no Gaussian point outside the span so far changes the label."""
         for _ in range(_RESTARTS):
             g = self._other_label()
             if g is None:
@@ -90,17 +93,17 @@ class _Run:
         for _ in range(max(1, self.tries // 16)):
             batch = [self._outside(self._gaussian()) for _ in range(16)]
             for g, label in zip(batch, self.labels(batch), strict=True):
-                if label != self.home:
+                if label != self.origin_label:
                     return g
         return None
 
     def _direction(self, g: Vector) -> Vector | None:
-        """Lines 4 to 9, for a Gaussian g outside the span so far whose label is not that of the origin."""
+        """Lines 4 to 9, for a Gaussian point g outside the span so far whose label differs from that of the origin."""
         mp, N = self.mp, self.N
         low, high = mp.mpf(0), mp.mpf(1)
         while high - low > mp.mpf(2) ** (-7 * N):
             middle = (low + high) / 2
-            if self.labels([_scaled(g, middle)])[0] == self.home:
+            if self.labels([_scaled(g, middle)])[0] == self.origin_label:
                 low = middle
             else:
                 high = middle
@@ -115,20 +118,20 @@ class _Run:
         return self._solve(x, probes, 2 * e0)
 
     def _solve(self, x: Vector, probes: list[Vector], reach: Any) -> Vector | None:
-        """All distances at once, then the linear system. None where a probe never meets the boundary."""
+        """Find all distances, then solve the linear system. None where a probe never meets the boundary."""
         mp = self.mp
         low, high = [mp.mpf(0)] * len(probes), [reach] * len(probes)
-        if any(label != self.home for label in self._at(x, probes, high)):
+        if any(label != self.origin_label for label in self._at(x, probes, high)):
             return None
         while high[0] - low[0] > mp.mpf(2) ** (-6 * self.N):
             middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
             for i, label in enumerate(self._at(x, probes, middle)):
-                if label == self.home:
+                if label == self.origin_label:
                     high[i] = middle[i]
                 else:
                     low[i] = middle[i]
         distances = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
-        # the probes lie outside the span so far, where B has no full rank: complete it with the span's own directions
+        # the probes are orthogonal to the span so far, so B lacks full rank: add the directions of the span
         rows = [*probes, *self.basis]
         right = [1 / c for c in distances] + [mp.mpf(0)] * len(self.basis)
         try:
@@ -152,10 +155,10 @@ class _Run:
             vector = [a - along * b for a, b in zip(vector, direction, strict=True)]
         return vector
 
-    def finish(self, asked: int | None, precision: str, bits: int, died: str = "") -> Span:
+    def finish(self, asked: int | None, precision: str, bits: int, error: str = "") -> Span:
         rows = [[float(number) for number in direction] for direction in self.basis]
         basis = torch.tensor(rows, dtype=torch.float64).reshape(len(rows), self.dim)
-        notes = [f"Stopped early: {died}"] if died else []
+        notes = [f"Stopped early: {error}"] if error else []
         short = asked is not None and len(rows) < asked
         if short:
             notes.append(f"Asked for rank {asked}, found {len(rows)}.")
@@ -166,18 +169,19 @@ class _Run:
             gap=1 / expected,
             threshold=expected,
             curve=tuple(range(1, len(rows) + 1)),
-            ledger=self.oracle.ledger.snapshot() - self.before,
+            ledger=self.oracle.ledger.snapshot() - self.ledger_before,
             seed=self.seed,
-            seconds=time.perf_counter() - self.began,
+            seconds=time.perf_counter() - self.started,
             method="paper",
             source="labels",
-            complete=not died and not short,
+            complete=not error and not short,
+            reason=notes[0] if error or short else "",
             notes=tuple(notes),
             facts={"precision": precision, "bits": bits, "N": self.N, "restarts": self.restarts},
         )
 
 
-# -- who answers ------------------------------------------------------------------------------------------------------
+# -- labels from the oracle or in extended precision ------------------------------------------------------------------
 
 
 def _rounded_labels(oracle: Oracle, mp: Any) -> Labels:
@@ -189,7 +193,7 @@ def _rounded_labels(oracle: Oracle, mp: Any) -> Labels:
 
 
 def _extended_labels(oracle: Oracle, mp: Any) -> Labels:
-    """The network itself in extended precision: an owner's experiment, so it takes the weights."""
+    """Labels of the network evaluated in extended precision, which takes its weights."""
     if not oracle.allows("weights"):
         raise InvalidInput(
             'precision="extended" evaluates the network in software with long numbers, which takes its weights; build '
@@ -212,7 +216,7 @@ def _extended_labels(oracle: Oracle, mp: Any) -> Labels:
 
 
 def _sign(outputs: Vector, i: int) -> float:
-    """A float that decides as the long number does: its sign, or whether it is the largest."""
+    """A float with the decision of the long number: its sign, or whether it is the largest."""
     if len(outputs) == 1:
         return 1.0 if outputs[0] > 0 else -1.0
     return 1.0 if all(outputs[i] >= other for other in outputs) else 0.0

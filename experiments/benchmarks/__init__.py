@@ -1,0 +1,1 @@
+"""Our measurements, one module each, run by ``python -m experiments NAME``."""

@@ -1,0 +1,64 @@
+"""Is anything that an audit claims false? Some seventy models that were not made for it, every claim checked.
+
+Each model goes through ``divulge.audit``, some through the command line. What the report says of copies, directions,
+records, kinds, protections, severities, time and exit codes is compared with computations on held-out rows that share
+no code with the audit (``experiments.claims``). ``python -m experiments claims --only SVC`` runs the models whose name
+holds a word; all of them take half an hour on one core.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.claims import checks, command_line
+from experiments.claims.command_line import Gate
+from experiments.claims.recording import audited
+from experiments.claims.subject import Subject
+from experiments.claims.zoo import MODELS
+from experiments.plan import Plan
+
+SECONDS = 15.0
+GATES = {
+    "ridge, diabetes": Gate(fail_on="high"),
+    "tree, iris": Gate(fail_on="critical", require=("protection-needed",)),
+    "SVC, cancer": Gate(fail_on="low", seconds=1.0),
+    "neighbours, cancer": Gate(require=("copy-by-learning",)),
+    "softmax regression, wine": Gate(seconds=1.0),
+}
+"""Models that also go through the command line, with a gate."""
+
+
+def judged(claims: list[checks.Checked], **facts: Any) -> dict[str, Any]:
+    """How many claims were checked, and those that are wrong."""
+    false = checks.wrong(claims)
+    return {**facts, "claims": len(claims), "wrong": len(false), "false_claims": [one.as_dict() for one in false]}
+
+
+def audit_of(make: Callable[[], Subject], seed: int) -> dict[str, Any]:
+    """One model through the audit."""
+    subject = make()
+    done = audited(subject, time_allowed=SECONDS, seed=seed)
+    report = done.report
+    return judged(
+        checks.check(done, subject), kind=report["target"]["kind"], state=report["state"], seconds=done.seconds
+    )
+
+
+def command_of(make: Callable[[], Subject], gate: Gate) -> dict[str, Any]:
+    """One model through the command line."""
+    with tempfile.TemporaryDirectory() as folder:
+        return judged(command_line.check(make(), gate, Path(folder)))
+
+
+def run(plan: Plan) -> dict[str, Any]:
+    """Every model through the audit, some through the command line."""
+    torch.set_num_threads(1)
+    parts: dict[str, Callable[[], Any]] = {name: partial(audit_of, make, plan.seed) for name, make in MODELS.items()}
+    parts |= {f"command line: {name}": partial(command_of, MODELS[name], gate) for name, gate in GATES.items()}
+    return plan.measure("claims", parts)

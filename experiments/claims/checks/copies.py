@@ -1,0 +1,248 @@
+"""Copies: are they exact, and do they share the decisions or the variance that the report states?
+
+The copies that the attacks returned are called as plain torch modules. Stated figures are recomputed on the rows that
+the audit was given, with scikit-learn's metrics; claims about the model are checked on rows that it was not given.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score
+from torch import nn
+
+from experiments.claims.checks.checked import Checked
+from experiments.claims.checks.statistics import explained, in_percent, intervals_meet, resampled, share_interval
+from experiments.claims.recording import Audited, Call
+from experiments.claims.subject import Array, Rows, Subject, matrix
+
+EXACT = 1e-4
+"""An exact copy is off by no more than this part of the spread of the answers."""
+FAITHFUL, USEFUL = 0.98, 0.9
+"""Likeness from which docs/severity.md calls a copy taken, and taken in part."""
+_METRICS = {"right_answers": accuracy_score, "balanced_accuracy": balanced_accuracy_score}
+
+
+def answers(copy: nn.Module, X: Array) -> Array:
+    """What a copy answers [n, k]."""
+    dtype = next((weights.dtype for weights in copy.parameters()), torch.float64)
+    with torch.no_grad():
+        out: Array = (
+            copy(torch.tensor(X, dtype=dtype).reshape(len(X), *getattr(copy, "input_shape", (-1,)))).double().numpy()
+        )
+    return out.reshape(len(X), -1)
+
+
+def decisions(out: Array) -> Array:
+    """The classes that answers [n, k] mean: the largest, or the sign of one logit."""
+    return out.argmax(axis=1) if out.shape[1] > 1 else (out[:, 0] > 0).astype(int)
+
+
+def numbers(rows: Any, subject: Subject) -> Array:
+    """Rows as a copy takes them."""
+    return matrix(rows)
+
+
+def off_by(subject: Subject, copy: nn.Module, X: Array) -> float:
+    """The largest difference between a copy and what it copies best of what the model shows, over its spread."""
+    out, best = answers(copy, X), np.inf
+    for truth in subject.scores(X):
+        if truth.shape == out.shape:
+            spread = float(truth.std()) or 1.0
+            best = min(best, float(np.abs(truth - out).max()) / spread)
+    return best
+
+
+def check(audited: Audited, subject: Subject) -> list[Checked]:
+    """Every claim about copies."""
+    if not hasattr(subject.table.heldout.X, "shape") or hasattr(subject.table.heldout.X, "iloc"):
+        return []  # a table of mixed columns: the attacks work in coordinates of their own
+    claims: list[Checked] = []
+    for access, attacks in (
+        ("value", ("extraction.from_values",)),
+        ("gradient", ("extraction.from_gradients", "extraction.deep_from_gradients")),
+    ):
+        found = audited.finding(f"copy-from-{access}s")
+        if found is not None:
+            claims += _exact_claims(found, audited.made_by(found["name"], *attacks), subject)
+    for name in ("copy-by-learning", "copy-by-learning-from-labels", "copy-by-learning-from-gradients"):
+        found = audited.finding(name)
+        if found is not None:
+            claims += _learned_claims(found, audited.made_by(name, "extraction.by_training"), subject)
+    return claims
+
+
+# -- exact copies -----------------------------------------------------------------------------------------------------
+
+
+def _exact_claims(found: dict[str, Any], calls: list[Call], subject: Subject) -> list[Checked]:
+    if found["outcome"] == "inconclusive":
+        return []
+    if not calls:
+        taken = found["severity"] != "none" or found["measures"].get("exact")
+        return [Checked(found["name"], found["title"], "no copy was returned", not taken)]
+    exact = [call for call in calls if call.result.exact]
+    copy = (exact or calls)[-1].result.model
+    said = found["measures"]
+    claims = _stated_figures(found, copy, subject, list(range(len(subject.table.unseen.y)))[:1000])
+    if said.get("exact"):
+        claims += _exactness(found, copy, subject)
+    elif found["severity"] != "none":
+        claims.append(_worth(found, [copy], subject))
+    if said.get("exact") and subject.width is not None:
+        units = said["hidden_units_found"]
+        true = f"{subject.width} hidden units"
+        claims.append(Checked(found["name"], f"hidden_units_found: {units}", true, units <= subject.width))
+    return claims
+
+
+def _exactness(found: dict[str, Any], copy: nn.Module, subject: Subject) -> list[Checked]:
+    """An exact copy gives the answers of the model on held-out rows, between them and near them."""
+    X = subject.around()
+    worst = off_by(subject, copy, X)
+    claims = [
+        Checked(found["name"], found["title"], f"off by {worst:.2g} of the spread near held-out rows", worst <= EXACT)
+    ]
+    if subject.decide is not None:
+        same = decisions(answers(copy, X)) == subject.decide(X)
+        out = answers(copy, X[~same]) if not same.all() else np.ones((1, 1))
+        margin = np.sort(out, axis=1)
+        near_tie = np.abs(margin[:, -1] - margin[:, -2]) if out.shape[1] > 1 else np.abs(out[:, 0])
+        ties = bool((near_tie <= EXACT * answers(copy, X).std()).all())
+        claims.append(Checked(found["name"], "exact: the same decisions", f"{in_percent(float(same.mean()))} the same",
+                              bool(same.all()) or ties))  # fmt: skip
+    return claims
+
+
+def _worth(found: dict[str, Any], copies: list[nn.Module], subject: Subject) -> Checked:
+    """A copy that counts as taken, in whole or in part, is as alike on held-out rows as the written rule asks."""
+    low, high = _likeness_interval(copies, subject, subject.table.heldout)
+    least = FAITHFUL if found["outcome"] == "succeeded" else USEFUL
+    return Checked(found["name"], f"{found['outcome']}: {found['title']}",
+                   f"likeness on held-out rows {in_percent(low)} to {in_percent(high)}", high >= least)  # fmt: skip
+
+
+# -- learned copies ---------------------------------------------------------------------------------------------------
+
+
+def _learned_claims(found: dict[str, Any], calls: list[Call], subject: Subject) -> list[Checked]:
+    asked = re.search(r"fitted to ([\d,]+)", found["title"])
+    if asked is None:
+        return [Checked(found["name"], found["title"], "the title names no number of queries", False)]
+    queries = int(asked.group(1).replace(",", ""))
+    copies = [call.result.model for call in calls if call.options.get("queries") == queries]
+    said = found["measures"]
+    if len(copies) < said["draws"]:
+        return [Checked(found["name"], f"{said['draws']} draws", f"{len(copies)} students were fitted", False)]
+    copies = copies[: said["draws"]]
+    stated = said.get("same_decision", said.get("variance_explained"))
+    judged = len(subject.table.unseen.y) - len(subject.table.unseen.y) // 2
+    low, high = _likeness_interval(copies, subject, subject.table.heldout)
+    around = share_interval(round(stated * judged), judged) if "same_decision" in said else _around_explained(
+        stated, copies, subject)  # fmt: skip
+    claims = [Checked(found["name"], found["title"], f"{in_percent(low)} to {in_percent(high)} on held-out rows",
+                      intervals_meet(around, (low, high)))]  # fmt: skip
+    if said.get("interval"):
+        claims.append(_interval_claim(found, copies, subject, (low, high)))
+    if found["severity"] != "none":
+        claims.append(_worth(found, copies, subject))
+    return [*claims, *_mean_figures(found, copies, subject)]
+
+
+def _around_explained(stated: float, copies: list[nn.Module], subject: Subject) -> tuple[float, float]:
+    """What share of variance the judging rows may give where the stated one is true."""
+    low, high = _likeness_interval(copies, subject, subject.table.unseen)
+    return min(stated, low), max(stated, high)
+
+
+def _interval_claim(
+    found: dict[str, Any], copies: list[nn.Module], subject: Subject, truth: tuple[float, float]
+) -> Checked:
+    """The stated interval and the interval of the truth have a point in common."""
+    text = found["measures"]["interval"]
+    ends = [_percent(part) for part in text.split(" to ")]
+    measured = f"{in_percent(truth[0])} to {in_percent(truth[1])} on held-out rows"
+    low = -np.inf if text.startswith("0%") else ends[0] - 5e-4  # a share of variance below zero is printed as none
+    holds = intervals_meet((low, ends[-1] + 5e-4), truth)
+    return Checked(found["name"], f"95% interval {text}", measured, holds)
+
+
+def _percent(text: str) -> float:
+    """A share from words such as "92.7%" and "over 99.9%"."""
+    number = re.search(r"-?[\d.]+", text)
+    share = float(number.group()) / 100 if number else float("nan")
+    return 1.0 if text.startswith("over") else 0.0 if text.startswith("under") else share
+
+
+def _likeness_interval(copies: list[nn.Module], subject: Subject, rows: Rows) -> tuple[float, float]:
+    """The mean likeness of copies on these rows, with what chance does to it."""
+    X = matrix(rows.X)
+    if subject.decide is not None:
+        truth = subject.decide(X)
+        hits = [int((decisions(answers(copy, X)) == truth).sum()) for copy in copies]
+        return share_interval(round(sum(hits) / len(hits)), len(X))
+    values = subject.scores(X)[0]
+    ends = [resampled(values, answers(copy, X)) for copy in copies]
+    return sum(end[0] for end in ends) / len(ends), sum(end[1] for end in ends) / len(ends)
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def figures(copy: nn.Module, subject: Subject, rows: Rows) -> dict[str, float]:
+    """What there is to say of a copy, by scikit-learn's metrics."""
+    X, y = matrix(rows.X), np.asarray(rows.y)
+    out = answers(copy, X)
+    if subject.decide is None:
+        return {"variance_explained": explained(subject.scores(X)[0], out)}
+    own, copied = subject.decide(X), decisions(out)
+    said = {"same_decision": accuracy_score(own, copied), "balanced_same_decision": _balanced(own, copied)}
+    for who, decided in (("copy", copied), ("model", own)):
+        said[f"right_answers_of_the_{who}"] = accuracy_score(y, decided)
+        said[f"balanced_accuracy_of_the_{who}"] = _balanced(y, decided)
+    if len(set(y.tolist())) == 2 and out.shape[1] <= 2:
+        said["auc_of_the_copy"] = roc_auc_score(y, out[:, -1] - (out[:, 0] if out.shape[1] == 2 else 0))
+    return {name: float(value) for name, value in said.items()}
+
+
+def _balanced(truth: Array, decided: Array) -> float:
+    """Balanced accuracy; of a single class, accuracy."""
+    if len(set(truth.tolist())) == 1:
+        return float(accuracy_score(truth, decided))
+    return float(np.mean([np.mean(decided[truth == one] == one) for one in np.unique(truth)]))
+
+
+def _stated_figures(found: dict[str, Any], copy: nn.Module, subject: Subject, places: list[int]) -> list[Checked]:
+    """The figures of an exact copy, on the very rows that the audit judged it by."""
+    unseen = subject.table.unseen
+    rows = Rows(unseen.X[places], np.asarray(unseen.y)[places])
+    measured = figures(copy, subject, rows)
+    return [
+        Checked(found["name"], f"{name}: {stated:.6g}", f"{measured[name]:.6g}", abs(measured[name] - stated) <= 2e-3)
+        for name, stated in found["measures"].items() if name in measured and isinstance(stated, float)
+    ]  # fmt: skip
+
+
+def _mean_figures(found: dict[str, Any], copies: list[nn.Module], subject: Subject) -> list[Checked]:
+    """The figures of learned copies, on held-out rows; the audit judged them by half of the unseen ones."""
+    held = [figures(copy, subject, subject.table.heldout) for copy in copies]
+    rows = min(len(subject.table.heldout.y), len(subject.table.unseen.y) // 2)
+    classes = 1 if subject.decide is None else _smallest_class(subject)
+    claims = []
+    for name, stated in found["measures"].items():
+        if not isinstance(stated, float) or name not in held[0] or name in ("same_decision", "variance_explained"):
+            continue
+        mean = sum(one[name] for one in held) / len(held)
+        count = classes if name.startswith(("balanced", "auc")) else rows
+        near = intervals_meet(share_interval(round(stated * count), count), share_interval(round(mean * count), count))
+        claims.append(Checked(found["name"], f"{name}: {stated:.4g}", f"{mean:.4g} on held-out rows", near))
+    return claims
+
+
+def _smallest_class(subject: Subject) -> int:
+    """Rows of the rarest class among those that judge a learned copy, about."""
+    _, counts = np.unique(subject.table.heldout.y, return_counts=True)
+    return max(1, int(counts.min() / 2))

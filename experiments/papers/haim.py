@@ -1,0 +1,327 @@
+"""Haim et al. 2022: training data out of weights, by our recipe and the printed one on the same targets.
+
+Targets are d-1000-1000-1 networks trained to their margin on MNIST (odd or even) and CIFAR-10 (animals or vehicles),
+half of each class, the training mean subtracted. The attack is blind: it is told neither how many pictures there were
+nor their mean; the mean is added when its samples are scored, as the authors do. Beside every count stand the same for
+pictures that the network never saw and for the same attack on broken weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from divulge import datasets, reconstruction
+from divulge.core.progress import report
+from divulge.models.weight_matrices import Network, read
+from divulge.reconstruction import PaperSettings, Reconstruction, baselines, matching, rebalance
+from divulge.reconstruction.kkt_solver import SEPARATED
+from divulge.training import diagnose, margin
+from experiments.papers import haim_circle
+from experiments.plan import Plan
+
+ALIKE, UNSEEN, SETS = 0.9, 500, 3
+PRINTED = {  # good runs of the authors' own search
+    "mnist": PaperSettings(),
+    "cifar10": PaperSettings(learning_rate=0.555, initial_scale=8.9e-4, lambda_min=0.498, alpha=19.0),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A target and how hard it is attacked."""
+
+    data: str
+    n: int
+    seconds: float | None = None
+    hidden: tuple[int, ...] = (1000, 1000)
+    bias: Any = "first"
+    loss: float = 1e-6
+
+    @property
+    def name(self) -> str:
+        kind = "" if self.bias == "first" else ", biases everywhere"
+        kind += "" if self.loss == 1e-6 else f", loss {self.loss:g}"
+        return f"{self.data}, n = {self.n}, {'-'.join(map(str, self.hidden))}{kind}"
+
+
+CASES = {
+    Case("cifar10", 50): 3, Case("mnist", 50): 3, Case("cifar10", 10): 3, Case("cifar10", 500, 900): 1,
+    Case("cifar10", 50, hidden=(100, 100)): 1, Case("cifar10", 50, hidden=(1000, 500, 100)): 1,
+    Case("cifar10", 50, hidden=(1000, 500, 100, 50)): 1, Case("cifar10", 50, bias="all"): 1, Case("mnist", 100): 1,
+    Case("cifar10", 100): 1,
+}  # fmt: skip
+LARGE = {Case("mnist", 500, 300): 1}
+FULL = dict.fromkeys((
+    Case("mnist", 500, 900), Case("mnist", 100), Case("cifar10", 100), Case("cifar10", 500, 900, (100, 100)),
+    Case("cifar10", 500, 900, (1000, 500, 100)), Case("cifar10", 500, 900, (1000, 500, 100, 50)),
+    Case("cifar10", 500, 900, bias="all"), Case("cifar10", 500, 300, loss=4e-3),
+), 3)  # fmt: skip
+"""Cases and how many targets of each."""
+RACE, COPIED = Case("cifar10", 10), Case("mnist", 10)
+TRAINING = {False: (Case("mnist", 50), 300.0), True: (Case("mnist", 500), 20 * 3600.0)}
+"""What is trained by plain gradient descent too, and for how many seconds at most."""
+PLAIN_RATE = 0.01  # the paper's
+FEWER = 100
+"""Plain descent stops after this many times our epochs."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A trained network and what it was trained on (centred), and pictures that it never saw."""
+
+    model: nn.Module
+    X: Tensor
+    y: Tensor
+    unseen: Tensor
+    mean: Tensor
+    epochs: int
+    seconds: float
+
+
+def run(plan: Plan) -> dict[str, Any]:
+    """Write haim.json, haim.md and the figures; what an earlier run left there is not measured again."""
+    out, full, seed = plan.out, plan.full, plan.seed
+    result = _left(out, full, seed) or {"seed": seed, "full": full, "cases": []}
+    cases = {**CASES, **(FULL if full else LARGE)}
+    seeds = plan.seeds_of(SETS)
+    parts: dict[str, Callable[[], Any]] = {
+        "race": lambda: [race(RACE, s) for s in seeds],
+        "copies": lambda: [copied(COPIED, s) for s in seeds],
+        "circle": lambda: haim_circle.run(out, seeds=seeds),
+        "training": lambda: trainings(TRAINING[full][0], seed, seconds=TRAINING[full][1]),
+    }
+    plan.check([*(case.name for case in cases), *parts])
+
+    def keep_case(job: tuple[Case, int], row: dict[str, Any]) -> None:
+        result["cases"].append(row)
+        keep(result, out)
+        plan.show(f"{job[0].name}, set {job[1]}", row)
+
+    done = {(row["case"], row["seed"]) for row in result["cases"]}
+    jobs = [(case, s) for case, targets in cases.items() for s in plan.seeds_of(targets)]
+    jobs = [job for job in jobs if (job[0].name, job[1]) not in done]
+    plan.run(partial(_case, out), jobs, lambda job: job[0].name, keep_case)
+    for part, measure in parts.items():
+        if part not in result and plan.begins(part):
+            result[part] = measure()
+            keep(result, out)
+            plan.show(part, result[part])
+    return result
+
+
+def _case(out: Path, job: tuple[Case, int]) -> dict[str, Any]:
+    return attacked(*job, out)
+
+
+def _left(out: Path, full: bool, seed: int) -> dict[str, Any] | None:
+    """What an earlier run of the same experiment wrote."""
+    path = out / "haim.json"
+    left: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return left if left.get("seed") == seed and left.get("full") == full else None
+
+
+def keep(result: dict[str, Any], out: Path) -> None:
+    """What is done so far, on disk."""
+    (out / "haim.json").write_text(json.dumps(result, indent=2) + "\n")
+    (out / "haim.md").write_text(tables(result))
+
+
+def target(case: Case, seed: int) -> Target:
+    """The network of a case, trained on the pictures that ``seed`` chooses to a loss of 1e-6, or to 4e-3, where the
+    paper's 10^4 epochs end (appendix C.3.2)."""
+    data = datasets.load(case.data).binary()
+    chosen = data.subset(case.n // 2, seed=seed, per_class=True)
+    X, mean = chosen.train.X.double(), chosen.train.X.double().mean(dim=0)
+    others = torch.randperm(len(data.test.X), generator=torch.Generator().manual_seed(seed))[:UNSEEN]
+    start = margin.network([X.shape[1], *case.hidden, 1], bias=case.bias, seed=seed, dtype=torch.float32)
+    trained = margin.to_margin(start, X - mean, chosen.train.y, loss=case.loss)
+    return Target(
+        trained.model, X - mean, chosen.train.y, data.test.X[others].double() - mean, mean, trained.epochs,
+        trained.seconds,
+    )  # fmt: skip
+
+
+# -- the pictures -----------------------------------------------------------------------------------------------------
+
+
+def attacked(case: Case, seed: int, out: Path) -> dict[str, Any]:
+    """One target: the blind attack, the same on broken weights, and the training pictures as if they had been found."""
+    there = target(case, seed)
+    blind = reconstruction.from_weights(there.model, seed=seed, seconds=case.seconds)
+    nothing = reconstruction.from_weights(
+        baselines.broken(there.model, seed=seed), seed=seed, n=blind.rank, restarts=2,
+        seconds=None if case.seconds is None else case.seconds / 4,
+    )  # fmt: skip
+    match = _match(blind.samples, there)
+    if len(blind.samples):
+        name = f"{case.data}-{case.n}-{'-'.join(map(str, case.hidden))}-{case.bias}-{seed}"
+        match.picture(out / f"{name}-pairs.png")
+        with torch.no_grad():
+            match.margin_plot(out / f"{name}-margins.png", there.model(there.X.float()))
+    return {
+        "case": case.name, "seed": seed, **{k: v for k, v in asdict(case).items() if k != "hidden"},
+        "epochs": there.epochs, "train_seconds": there.seconds, "rank": blind.rank,
+        "blind": scored(blind.samples, blind, there), "everything": scored(blind.everything, blind, there),
+        "broken": scored(nothing.samples, nothing, there),
+        "themselves": scored(there.X, blind, there),
+        "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }  # fmt: skip
+
+
+def _match(samples: Tensor, there: Target, *, stretch: bool = False) -> matching.Match:
+    return matching.match(samples, there.X, unseen=there.unseen, mean=there.mean, threshold=ALIKE, stretch=stretch)
+
+
+def scored(samples: Tensor | None, found: Reconstruction, there: Target) -> dict[str, Any]:
+    """Counts at the yardsticks of the paper and ours, for training pictures and, as shares, for unseen ones; of the
+    samples that were kept, or of all that the restarts ended with, as the paper counts."""
+    samples = found.samples if samples is None else samples.double()
+    clipped, stretched = (_match(samples, there, stretch=stretch) for stretch in (False, True))
+    control = clipped.control
+    assert clipped.ssim is not None
+    assert stretched.ssim is not None
+    assert control is not None
+    assert stretched.control is not None
+    assert stretched.control.ssim is not None
+    return {
+        "samples": len(samples), "seconds": found.seconds, "alike": clipped.found(ALIKE),
+        "ssim_0.4": int((stretched.ssim > 0.4).sum()), "ssim_0.9": int((clipped.ssim > 0.9).sum()),
+        "unseen_alike": float((control.correlation > ALIKE).double().mean()),
+        "unseen_ssim_0.4": float((stretched.control.ssim > 0.4).double().mean()), "p_value": clipped.p_value,
+        **by_control(stretched.ssim, stretched.control.ssim),
+    }  # fmt: skip
+
+
+def by_control(seen: Tensor, unseen: Tensor) -> dict[str, Any]:
+    """How many training pictures lie above the least threshold from 0.4 on that less than 1 % of unseen ones pass."""
+    most = math.ceil(len(unseen) / 100) - 1  # that may pass
+    threshold = max(0.4, float(unseen.sort(descending=True).values[most]))
+    return {"threshold": threshold, "above_threshold": int((seen > threshold).sum()),
+            "unseen_above": float((unseen > threshold).double().mean())}  # fmt: skip
+
+
+def race(case: Case, seed: int, *, times: float = 50.0) -> dict[str, Any]:
+    """One short restart of ours, all its samples kept; then the printed recipe on that target, ``times`` as long."""
+    there = target(case, seed)
+    short = replace(SEPARATED, steps=60)
+    ours = reconstruction.from_weights(there.model, seed=seed, restarts=1, at_least=1, settings=short)
+    theirs = reconstruction.from_weights(
+        there.model, method="paper", n=case.n, seed=seed, settings=PRINTED[case.data], seconds=times * ours.seconds
+    )
+    return {"case": case.name, "seed": seed, "times": times, "ours": scored(ours.samples, ours, there),
+            "printed": scored(theirs.samples, theirs, there), "notes": theirs.notes}  # fmt: skip
+
+
+# -- training, and copies ---------------------------------------------------------------------------------------------
+
+
+def trainings(case: Case, seed: int, *, seconds: float) -> dict[str, Any]:
+    """Epochs to a loss below 1e-6, and how far plain gradient descent gets in ``seconds`` at the paper's rate.
+
+    The logistic loss pulls no harder than its own size, so that 1 / loss grows by at most rate * |grad Phi|^2 in an
+    epoch; the steepest sample at the end of our training tells how many epochs plain descent needs at least.
+    """
+    there = target(case, seed)
+    model = margin.network([there.X.shape[1], *case.hidden, 1], seed=seed, dtype=torch.float32)
+    X, signs = there.X.float(), (2 * there.y - 1).float()
+    parameters = list(model.parameters())
+    epoch, loss, began = 0, 1.0, time.perf_counter()
+    while loss >= 1e-6 and epoch < FEWER * there.epochs and time.perf_counter() - began < seconds:
+        losses = nn.functional.softplus(-signs * model(X)[:, 0]).mean()
+        loss = float(losses.detach())
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, torch.autograd.grad(losses, parameters), strict=True):
+                parameter.sub_(gradient, alpha=PLAIN_RATE)
+        if epoch % 100 == 0:
+            report("plain gradient descent", time.perf_counter() - began, seconds, loss=f"{loss:.1e}")
+        epoch += 1
+    steepest = _steepest(read(there.model), there.X)
+    return {
+        "case": case.name, "epochs": there.epochs, "seconds": there.seconds, "plain_epochs": epoch,
+        "plain_loss": loss, "plain_seconds": time.perf_counter() - began, "steepest": steepest,
+        "plain_at_least": round(1e6 / (PLAIN_RATE * steepest)),
+    }  # fmt: skip
+
+
+def _steepest(network: Network, X: Tensor) -> float:
+    """The largest squared gradient of the output by the weights over the rows of X."""
+    hidden, out = network.forward(X)
+    deltas = network.backward(hidden, torch.ones_like(out))
+    inputs = [X, *(torch.relu(Z) for Z in hidden)]
+    parts = zip(inputs, deltas, network.biases, strict=True)
+    return float(sum((H.square().sum(1) + (b is not None)) * D.square().sum(1) for H, D, b in parts).max())  # type: ignore[union-attr]
+
+
+def copied(case: Case, seed: int) -> dict[str, Any]:
+    """What a copy with its units in another order and at other scales gives, once re-balanced."""
+    there = target(case, seed)
+    disguise = disguised(read(there.model), seed).module().float()
+    row: dict[str, Any] = {"case": case.name, "seed": seed}
+    for name, model in (
+        ("original", there.model), ("copy", disguise), ("rebalanced", rebalance.rebalance(disguise).float()),
+    ):  # fmt: skip
+        found = reconstruction.from_weights(model, seed=seed, mean=there.mean, n=case.n)
+        residual = diagnose(model, there.X, there.y).layers[0]
+        row[name] = {"residual": residual, **scored(found.samples, found, there)}
+    return row
+
+
+def disguised(network: Network, seed: int) -> Network:
+    """The same function, its first hidden units in another order and scaled by exp(N(0, 1))."""
+    generator = torch.Generator().manual_seed(seed)
+    scale = torch.randn(len(network.weights[0]), generator=generator, dtype=torch.float64).exp()
+    order = torch.randperm(len(scale), generator=generator)
+    bias = network.biases[0]
+    first = (network.weights[0] * scale[:, None])[order]
+    weights = (first, (network.weights[1] / scale)[:, order], *network.weights[2:])
+    return Network(weights, (None if bias is None else (bias * scale)[order], *network.biases[1:]))
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def tables(result: dict[str, Any]) -> str:
+    """The result as Markdown."""
+    lines = [
+        "| target | set | who | samples | correlation > 0.9 | SSIM > 0.4 | SSIM > 0.9 | unseen, correlation > 0.9 "
+        "| unseen, SSIM > 0.4 | where < 1 % of unseen pass | p | seconds |",
+        "|" + "---|" * 12,
+    ]
+    for row in result["cases"]:
+        for who, name in (("blind", "kept"), ("everything", "all candidates"), ("broken", "broken weights"),
+                          ("themselves", "the training pictures themselves")):  # fmt: skip
+            lines += [_line(row["case"], row["seed"], name, row[who])] if who in row else []
+    for row in result.get("race", []):
+        lines.append(_line(row["case"], row["seed"], "one short restart", row["ours"]))
+        lines.append(_line(row["case"], row["seed"], f"printed, {row['times']:.0f} times as long", row["printed"]))
+    for row in result.get("copies", []):
+        lines += [_line(row["case"], row["seed"], who, row[who]) for who in ("original", "copy", "rebalanced")]
+    if "training" in result:
+        t = result["training"]
+        lines += ["", (
+            f"Training, {t['case']}, to a loss below 1e-6: {t['epochs']:,} epochs ({t['seconds']:.1f} s); plain "
+            f"gradient descent is at {t['plain_loss']:.1e} after {t['plain_epochs']:,} ({t['plain_seconds']:.0f} s), "
+            f"and needs at least {t['plain_at_least']:,}."
+        )]  # fmt: skip
+    if "circle" in result:
+        lines += ["", haim_circle.table(result["circle"])]
+    return "\n".join(lines) + "\n"
+
+
+def _line(case: str, seed: int, who: str, s: dict[str, Any]) -> str:
+    return (
+        f"| {case} | {seed} | {who} | {s['samples']} | {s['alike']} | {s['ssim_0.4']} | {s['ssim_0.9']} "
+        f"| {s['unseen_alike']:.1%} | {s['unseen_ssim_0.4']:.1%} | {s['above_threshold']} at {s['threshold']:.2f} "
+        f"| {s['p_value']:.1e} | {s['seconds']:.1f} |"
+    )

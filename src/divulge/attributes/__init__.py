@@ -1,0 +1,8 @@
+"""Can they tell what somebody did not say? Attribute inference, against imputation without the model."""
+
+from __future__ import annotations
+
+from divulge.attributes.attack import METHODS, attack
+from divulge.attributes.result import Attribute
+
+__all__ = ["METHODS", "Attribute", "attack"]

@@ -1,0 +1,60 @@
+"""A stop for code that does not poll: an alarm of the operating system, which raises between two Python instructions.
+
+Attacks poll a deadline at every query and progress report. Computations of other libraries do not, and some steps of
+our own are long. The alarm needs the main thread and a system that has it; elsewhere the polls are all there is. It
+cannot interrupt a single call into compiled code, and is raised when that call returns. It waits for the end of an
+import: a module that is imported in part stays broken for the rest of the process. Where it interrupts the end of a
+``torch.no_grad`` block, gradients would stay off; they are set back.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import torch
+
+from divulge.auditing.probes.probe import TimeUp, too_short
+
+AGAIN = 3.0
+"""Seconds until the next alarm, if an attack catches the first and goes on."""
+IMPORTING = 0.05
+"""Seconds until the next alarm, if a module is being imported."""
+
+
+@contextmanager
+def hard_stop(seconds: float, *, given: float) -> Iterator[None]:
+    """Raise :class:`TimeUp` inside the block after these seconds; the sentence names the time that was ``given``."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+    if signal.getitimer(signal.ITIMER_REAL)[0] > 0:  # somebody else's alarm is running
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        if not _importing(frame):
+            raise TimeUp(too_short(given))
+        signal.setitimer(signal.ITIMER_REAL, IMPORTING, AGAIN)
+
+    gradients = torch.is_grad_enabled()
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), AGAIN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        torch.set_grad_enabled(gradients)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether an import is under way in this frame or in one that called it."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

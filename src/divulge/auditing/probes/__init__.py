@@ -1,0 +1,1 @@
+"""One file for each attack as the audit runs it."""

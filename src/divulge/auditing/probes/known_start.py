@@ -1,0 +1,64 @@
+"""Can they get my training data out of it if they hold the checkpoint that it was trained from?"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from divulge.auditing import commands
+from divulge.auditing.probes import training_data
+from divulge.auditing.probes.probe import Probe, deadline
+from divulge.auditing.sentences import records
+from divulge.auditing.target import Target
+from divulge.oracles.ledger import Spent
+from divulge.report.findings import Finding
+
+NAME = "data-from-difference"
+
+
+def _obstacle(target: Target) -> str:
+    if target.options.start is None:
+        return "no start was given: the checkpoint that the model was trained from, or its recipe (--start)."
+    if not target.grants("weights") or target.model is None:
+        return f"the access granted ({target.access}) does not include the weights."
+    if target.inputs is None:
+        return "no training data was given to compare reconstructions with."
+    return ""
+
+
+def _run(target: Target, seconds: float) -> Finding:
+    from divulge import reconstruction
+
+    assert target.model is not None
+    assert target.options.start is not None
+    started = time.perf_counter()
+    with deadline(seconds):
+        found = reconstruction.from_weights(
+            target.model,
+            start=target.options.start,
+            seed=target.seed,
+            mean=target.mean,
+            value_range=(0.0, 1.0) if target.shape is not None else None,
+            shape=target.shape,
+            seconds=0.7 * seconds,
+        )
+    judged = training_data.judge(target, found)
+    finding = training_data.finding(
+        target, judged, found, name=NAME, adversary="holder of the weights", ledger=Spent(),
+        seconds=time.perf_counter() - started, command=commands.reconstruct_from_start(target), notes=found.notes,
+    )  # fmt: skip
+    assert found.certified is not None
+    taken = finding.outcome in ("succeeded", "partly")
+    return replace(
+        finding,
+        measures={**finding.measures, "certified": int(found.certified.sum()), "rank": found.rank},
+        untested=(records.hide_the_start(),) if taken else (),
+    )
+
+
+def _seconds(target: Target) -> float:
+    """From runs on one core: the separation grows with the records, and a picture takes under a second."""
+    return 60.0 if target.inputs is None else 30.0 + 0.5 * min(len(target.inputs), 200)
+
+
+PROBES = (Probe(NAME, "Training data from the difference to the start", _obstacle, _run, _seconds, "high"),)

@@ -1,0 +1,151 @@
+"""Can they tell that somebody was in it? Membership inference, with reference models where the time allows them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from divulge.auditing import commands
+from divulge.auditing.probes.probe import Probe, TimeUp, deadline
+from divulge.auditing.sentences import members as sentences
+from divulge.auditing.severity import severity_of
+from divulge.auditing.target import Target
+from divulge.core.plots import png
+from divulge.report.findings import ADVERSARIES, Finding, Outcome, Picture, Table
+
+if TYPE_CHECKING:
+    from divulge.membership import Membership
+
+NAME = "membership"
+MOST = 2_000
+"""Records of each side that an audit scores; with labels alone a quarter, because each is asked 25 times."""
+FEWEST = 30
+SHADOWS = 4
+REFERENCE_SHARE = 0.8
+"""Part of the time that reference models may take."""
+CLEAR_AUC, CLEAR_RATE = 0.6, 0.05
+"""Exposure is clear from this AUC on, or from this rate at 1 % false positives: five times chance."""
+
+
+def _obstacle(target: Target) -> str:
+    if target.inputs is None or target.labels is None:
+        return "the training data was not given; membership is judged by it."
+    if target.unseen is None or target.unseen_labels is None:
+        return "records with labels that the model never saw were not given; members are compared with them."
+    if min(len(target.inputs), len(target.unseen)) < FEWEST:
+        return f"it takes at least {FEWEST} training records and as many that the model never saw."
+    if target.access == "label" and target.labels.is_floating_point():
+        return "labels alone say nothing about a regression."
+    return ""
+
+
+def _run(target: Target, seconds: float) -> Finding:
+    from divulge import membership
+
+    started = time.perf_counter()
+    access = "value" if target.grants("value") else "label"
+    inside, outside = (_sample(target, *side, access) for side in _sides(target))
+    risk = membership.attack(target.oracle(access), inside, outside, seed=target.seed)  # type: ignore[arg-type]
+    train, notes = target.recipe if target.recipe is not None else target.estimator, []
+    if train is not None and access == "value":
+        left = REFERENCE_SHARE * (seconds - (time.perf_counter() - started))
+        first = risk
+        with suppress(TimeUp), deadline(left):
+            risk = membership.attack(
+                target.oracle("value"), inside, outside, train=train, shadows=SHADOWS, seed=target.seed,
+                check_distribution=False, workers=target.workers,
+            )  # fmt: skip
+        if risk is first:
+            notes.append(sentences.cheaper(first.method))
+        return _finding(target, risk, first, notes, started)
+    return _finding(target, risk, risk, notes, started)
+
+
+def _sides(target: Target) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Members and non-members, with labels as numbers of outputs."""
+    assert target.inputs is not None
+    assert target.unseen is not None
+    classes = getattr(target.estimator, "classes_", None)
+    labels: list[Any] = [target.labels, target.unseen_labels]
+    if classes is not None and np.asarray(classes).dtype.kind in "fiub":
+        known = torch.as_tensor(np.asarray(classes, dtype=np.float64))
+        labels = [torch.searchsorted(known, own.double()).clamp(max=len(known) - 1) for own in labels]
+    return (target.inputs, labels[0]), (target.unseen, labels[1])
+
+
+def _sample(target: Target, X: Tensor, y: Tensor, access: str) -> tuple[Tensor, Tensor]:
+    most = MOST if access == "value" else MOST // 4
+    if target.options.budget is not None:
+        most = max(FEWEST, min(most, target.options.budget // (2 if access == "value" else 50)))
+    kept = torch.randperm(len(X), generator=torch.Generator().manual_seed(target.seed))[:most].sort().values
+    return X[kept], y[kept]
+
+
+def outcome_of(risk: Membership) -> Outcome:
+    """Clear exposure succeeds, exposure that is only certain is partial."""
+    if not risk.success:
+        return "failed"
+    rate = risk.rates()[0.01]
+    clear = risk.auc_interval[0] >= CLEAR_AUC or (rate is not None and rate.low >= CLEAR_RATE)
+    return "succeeded" if clear else "partly"
+
+
+def _finding(target: Target, risk: Membership, checked: Membership, notes: list[str], started: float) -> Finding:
+    from divulge.membership.figure import roc_figure
+
+    outcome = outcome_of(risk) if checked.distribution[1] <= 0.5 else outcome_of(checked)
+    adversary = ADVERSARIES["value" if target.grants("value") else "label"]
+    guarantee = None if target.guarantee is None else target.guarantee.accounted_epsilon
+    if guarantee is not None:
+        notes.append(sentences.claimed(guarantee, risk.epsilon))
+    rates = {level: rate for level, rate in risk.rates().items() if rate is not None}
+    return Finding(
+        name=NAME,
+        question="membership",
+        adversary=adversary,
+        title=sentences.membership_title(outcome, risk.auc),
+        outcome=outcome,
+        severity=severity_of("membership", adversary, outcome),
+        meaning=sentences.membership_meaning(outcome),
+        certainty=sentences.membership_certainty(
+            len(risk.scores), len(risk.non_member_scores), risk.control[0], checked.distribution[0]
+        ),
+        measures={
+            "method": risk.method,
+            "auc": risk.auc,
+            **{f"found_at_{level:g}_false_positives": rate.value for level, rate in rates.items()},
+            "epsilon_at_least": risk.epsilon,
+        },
+        ledger=risk.ledger if risk is checked else risk.ledger + checked.ledger,
+        seconds=time.perf_counter() - started,
+        seed=target.seed,
+        untested=(sentences.regularise(),) if outcome != "failed" else (),
+        command=commands.membership(target),
+        pictures=(Picture(png(roc_figure(risk)), "The ROC curve on logarithmic axes", "Members against non-members."),),
+        tables=_tables(risk),
+        notes=tuple(dict.fromkeys([*notes, *checked.notes])),
+    )
+
+
+def _tables(risk: Membership) -> tuple[Table, ...]:
+    rows = [
+        (name, entry["members"], entry["auc"][0], entry["auc"][1], entry["auc"][2])
+        for name, entry in risk.by_class.items()
+    ]
+    kinds = [(kind, share["most_exposed"], share["all"]) for kind, share in risk.kinds.items()]
+    tables = [Table("Kinds of records", ("kind", "share of the most exposed", "share of all"), tuple(kinds))]
+    if rows:
+        tables.insert(0, Table("Classes", ("class", "members", "AUC", "low", "high"), tuple(rows)))
+    return tuple(tables)
+
+
+def _seconds(target: Target) -> float:
+    return 10.0 if target.recipe is None and target.estimator is None else 30.0
+
+
+PROBES = [Probe(NAME, "Membership of the training set", _obstacle, _run, _seconds, at_stake="high")]

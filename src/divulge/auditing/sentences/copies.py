@@ -1,0 +1,161 @@
+"""Sentences about copies: exact extraction and learned copies."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from divulge.auditing.target import Answers
+from divulge.auditing.wording import count, percent, size
+from divulge.report.findings import Outcome
+from divulge.report.text import listed
+
+Access = Literal["label", "value", "gradient"]
+
+
+def likeness(share: float, quantity: bool) -> str:
+    """How alike a copy is."""
+    if quantity:
+        return f"{percent(share)} of its variance" if share > 0 else "none of its variance"
+    return f"{percent(share)} of its decisions"
+
+
+def off_by(error: float) -> str:
+    """How far the answers of a copy are off, in units of their spread."""
+    return f"to {size(error)} of its answers' spread"
+
+
+def exact_title(outcome: Outcome, queries: str, how: str, access: Access) -> str:
+    """The title of an exact extraction; ``how`` is "exactly", or how alike or how far off the copy is."""
+    if outcome in ("succeeded", "partly"):
+        return f"{queries} are enough to copy the model {how}"
+    return f"Exact extraction from {access} queries did not succeed"
+
+
+def exact_meaning(outcome: Outcome, answers: Answers, access: Access, reason: str, vetoed: bool) -> str:
+    """What an exact extraction means."""
+    if vetoed and outcome == "failed":
+        return f"The attack claimed an exact copy. The copy decides otherwise than the model on the data, so {_none()}"
+    if outcome == "failed":
+        return f"The attack ran and did not rebuild the model: {reason or 'it gave no reason'}"
+    what = f"its {answers}" if access == "value" else f"gradients of its {answers} (a saliency explanation)"
+    return f"Whoever may ask for {what} can rebuild the model and stop asking you."
+
+
+def _none() -> str:
+    return "the claim was dropped and nothing was taken."
+
+
+def exact_certainty(points: int, worst: float, exact: bool, reason: str, vetoed: bool, agreement: float) -> str:
+    """What was checked of an exact copy."""
+    checked = (
+        f"The copy was compared with the model on {count(points, 'fresh Gaussian input')}; the largest difference was "
+        f"{size(worst)}."
+    )
+    if vetoed:
+        return f"{checked} On the data it shares {percent(agreement)} of the decisions, so it is not called exact."
+    return checked if exact or not reason else f"{checked} Not exact: {reason}"
+
+
+def constant(rows: int) -> str:
+    """Why a model that always answers the same has no copy worth the name."""
+    return (
+        f"The model gave the same answer to {count(rows, 'input')}: on this data it is constant. A constant is copied "
+        "with one query, and there is nothing else to take."
+    )
+
+
+def student_title(
+    outcome: Outcome, queries: int, access: Access, share: float, quantity: bool, low: float, high: float, draws: int
+) -> str:
+    """The title of a learned copy."""
+    what = likeness(share, quantity)
+    asked = count(queries, f"{access} query", f"{access} queries")
+    if outcome == "failed":
+        return f"A student fitted to {asked} is no copy: it reproduces {what}"
+    spread = f" (mean of {draws} draws, 95% interval {percent(low)} to {percent(high)})" if draws > 1 else " (one draw)"
+    return f"A student fitted to {asked} reproduces {what}{spread}"
+
+
+def student_meaning(outcome: Outcome) -> str:
+    """What a learned copy means."""
+    return {
+        "succeeded": "Whoever may ask this often has a model that does the same job.",
+        "partly": "Whoever may ask this often has a model that does most of the same job.",
+        "failed": "A student of this size, fitted to so few answers, does not replace the model.",
+        "inconclusive": "The time ended before a student was fitted.",
+    }[outcome]
+
+
+def student_certainty(rows: int, unseen: bool, draws: int, student: str) -> str:
+    """What was checked of a learned copy."""
+    which = "inputs that the model never saw" if unseen else "training inputs (no unseen inputs were given)"
+    times = (
+        "One draw of queries and of the student's weights" if draws == 1 else f"{draws} draws of queries and weights"
+    )
+    return (
+        f"Measured on {count(rows, 'row')}, {which}, none of which the student was fitted to. {times}. The student "
+        f"is {student}; one that fits the task better may need fewer queries."
+    )
+
+
+def curve_ended(by: Literal["time", "budget"]) -> str:
+    """Why a learning curve is shorter than planned."""
+    return f"The curve ends there, because the {by} did."
+
+
+def labels_slow_down(labels: int = 0, values: int = 0) -> str:
+    """What answering decisions only does, and what it does not, with what was measured on this model."""
+    limit = "Only a limit on the queries of a client below that number stops it."
+    if labels and values:
+        return (
+            f"Answering decisions only slows a copy down and does not stop it: from values it took "
+            f"{count(values, 'row')}, from labels {count(labels, 'row')}, {labels / values:.0f} times as many. {limit}"
+        )
+    took = f"it took {count(labels, 'label')}" if labels else "it takes about 60 times as many queries as from values"
+    return (
+        "Answering decisions only slows extraction down and does not stop it: a ReLU network with one hidden layer is "
+        f"copied from labels alone, and {took}. {limit}"
+    )
+
+
+def label_meaning(outcome: Outcome, reason: str) -> str:
+    """What a copy from labels means."""
+    if outcome in ("succeeded", "partly"):
+        return (
+            "A client who sees decisions and no scores has a model that decides alike. What decisions cannot show is "
+            "the scale of the scores."
+        )
+    return f"Decisions alone did not give a copy here: {reason}" if reason else "Decisions alone did not give a copy."
+
+
+def label_certainty(rows: int, agreement: float, equivalent: bool) -> str:
+    """What was checked of a copy from labels."""
+    if not rows:
+        return "The copy was not verified, because the attack ended before."
+    near = " and on both sides of its boundary" if equivalent else ""
+    return f"Checked on {count(rows, 'fresh row')}{near}: the decisions agree in {percent(agreement)}."
+
+
+def no_gradients() -> str:
+    """What serving gradients gives away."""
+    return (
+        "Not serving gradients makes a copy dearer and not impossible: one gradient says as much as many predictions."
+    )
+
+
+def curve_words(first_share: float, first: int, last_share: float, last: int) -> str:
+    """A learning curve in words."""
+    return (
+        f"Fidelity goes from {percent(first_share)} at {count(first, 'query', 'queries')} to {percent(last_share)} at "
+        f"{count(last, 'query', 'queries')}"
+    )
+
+
+def no_copy_fits(description: str, reach: str) -> str:
+    """Why exact extraction does not fit."""
+    return f"it is {description}; {reach}"
+
+
+def still_taken(names: list[str]) -> str:
+    """Which attacks a guard does not stop."""
+    return f"It does not stop the {listed(names)}." if names else ""

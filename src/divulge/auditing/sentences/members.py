@@ -1,0 +1,78 @@
+"""Sentences about who was in the training set, and about hidden columns of training records."""
+
+from __future__ import annotations
+
+from divulge.auditing.wording import count, percent, size
+from divulge.report.findings import Outcome
+
+
+def membership_title(outcome: Outcome, auc: float) -> str:
+    """The title of a membership attack."""
+    if outcome == "failed":
+        return "Training records cannot be told from others by the model's answers"
+    much = (
+        "can be told from others" if outcome == "succeeded" else "can be told from others a little better than chance"
+    )
+    return f"Training records {much} (AUC {size(auc)})"
+
+
+def membership_meaning(outcome: Outcome) -> str:
+    """What a membership attack means."""
+    if outcome == "failed":
+        return "The attack ran and its scores do not separate members from non-members."
+    return "Who asks the model about a person's record learns whether that person's record was used to train it."
+
+
+def membership_certainty(members: int, others: int, control: float, distribution: float) -> str:
+    """What was checked of a membership attack."""
+    return (
+        f"{members:,} members were scored against {others:,} non-members. Halves of the non-members against each other "
+        f"have an AUC of {size(control)}, and a classifier on the rows without the model one of {size(distribution)}."
+    )
+
+
+def claimed(epsilon: float, measured: float) -> str:
+    """The epsilon that was claimed beside the one that was measured."""
+    beyond = "which contradicts the claim" if measured > epsilon else "which does not contradict it"
+    return f"Training claims an epsilon of {size(epsilon)}; the scores show at least {size(measured)}, {beyond}."
+
+
+def cheaper(method: str) -> str:
+    """That reference models did not fit into the time."""
+    return f"The time did not allow reference models; {method} ran alone. With more time the attack is stronger."
+
+
+def regularise() -> str:
+    """What may lower membership exposure."""
+    return "Stop training earlier, regularise more, or show fewer digits of confident answers; then measure again."
+
+
+def attributes_title(outcome: Outcome, column: str, advantage: float) -> str:
+    """The title of an attribute attack."""
+    if outcome == "failed":
+        return "The model adds nothing to what other records say about hidden columns"
+    return f"The model gives away column {column} in {percent(advantage)} more records than imputation does"
+
+
+def attributes_meaning(outcome: Outcome) -> str:
+    """What an attribute attack means."""
+    if outcome == "failed":
+        return "Whoever hides a column of a training record and asks the model learns no more than from other records."
+    return (
+        "Who knows the rest of a training record learns a hidden column from the model's answers, beyond what other "
+        "people's records say."
+    )
+
+
+def attributes_certainty(records: int, columns: int) -> str:
+    """What was checked of an attribute attack."""
+    return (
+        f"{count(columns, 'column')} of {records:,} training records were hidden in turn. The baseline is an "
+        "imputation with the same knowledge and without the model; limits of the advantage are corrected for the "
+        "number of columns."
+    )
+
+
+def columns_left(names: list[str]) -> str:
+    """The columns that the time did not allow."""
+    return f"The time did not allow these columns: {', '.join(names) or 'none'}."

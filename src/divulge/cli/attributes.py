@@ -1,0 +1,105 @@
+"""``divulge attributes``: can somebody tell what a training record holds in a hidden column?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from divulge.cli.common import Json, Out, Quiet, Seed, session, show
+from divulge.cli.target_options import Budget, InputShape, RateLimit, Target, TokenEnv, TrustPickle, opened
+from divulge.core.errors import AttackFailed, InvalidInput
+from divulge.core.storage import write_json
+
+if TYPE_CHECKING:
+    from divulge.attributes import Attribute
+
+
+def command(
+    target: Target,
+    column: Annotated[
+        list[str],
+        typer.Option(metavar="NAME|NUMBER", help="The hidden column; give it again for more, or say all."),
+    ],
+    data: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Training records; by default data.json beside the model.")
+    ] = None,
+    non_members: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Records that it was not trained on: the control.")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
+    target_column: Annotated[
+        str | None, typer.Option("--target", metavar="COLUMN", help="What is predicted, of your own table.")
+    ] = None,
+    method: Annotated[str, typer.Option(help="auto, combined, fredrikson or csmia.")] = "auto",
+    bins: Annotated[int, typer.Option(help="Into how many intervals a quantity is cut.")] = 5,
+    access: Annotated[str | None, typer.Option(help="What the attacker sees: label or value.")] = None,
+    budget: Budget = None,
+    input_shape: InputShape = None,
+    token_env: TokenEnv = None,
+    rate_limit: RateLimit = None,
+    trust_pickle: TrustPickle = False,
+    seed: Seed = 0,
+    out: Out = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Infer hidden columns of training records, and compare with imputation that does not have the model.
+
+    With --out each column's guesses and scores are written to a folder of its own, and the figures to attributes.json.
+    The exit code is 3 where the model adds nothing to imputation in any column.
+    """
+    with session(json=json, quiet=quiet):
+        from divulge import attributes
+        from divulge.datasets import provenance
+
+        known = provenance.data_of_model(target, data, data_dir, target=target_column)
+        if known is None:
+            raise InvalidInput("Say with --data which records the model was trained on.")
+        control = _control(known, non_members, data_dir, target_column)
+        oracle = opened(
+            target, input_shape=input_shape, access=access, budget=budget, token_env=token_env, rate_limit=rate_limit,
+            trust_pickle=trust_pickle or None,
+        )  # fmt: skip
+        found: dict[str, Attribute] = {}
+        for name in _named(column, known.train.X.flatten(1).shape[1], known.columns):
+            found[str(name)] = attributes.attack(
+                oracle, *known.train, column=name, non_members=control, names=known.columns, bins=bins, seed=seed,
+                method=method,  # type: ignore[arg-type]
+            )  # fmt: skip
+        result: dict[str, Any] = {"columns": {name: risk.as_dict() for name, risk in found.items()}}
+        if out is not None:
+            for risk in found.values():
+                risk.save(out / f"column_{'_'.join(map(str, risk.column))}")
+            write_json(out / "attributes.json", result)
+        show(result, json_wanted=json, quiet=quiet, text=_text(found))
+        if not any(risk.success for risk in found.values()):
+            raise AttackFailed("The model adds nothing certain to imputation in any of these columns.")
+
+
+def _control(known: Any, non_members: str | None, data_dir: Path | None, column: str | None) -> Any:
+    from divulge.datasets import provenance
+
+    if non_members is not None:
+        other = provenance.data_of_model("", non_members, data_dir, target=column)
+        return None if other is None else other.train
+    return None if known.unseen_labels is None or len(known.unseen) < 30 else (known.unseen, known.unseen_labels)
+
+
+def _named(given: list[str], width: int, names: tuple[str, ...]) -> list[int | str]:
+    if given == ["all"]:
+        return list(names) if names else list(range(width))
+    return [int(name) if name.isdecimal() and name not in names else name for name in given]
+
+
+def _text(found: dict[str, Attribute]) -> str:
+    lines = []
+    for name, risk in sorted(found.items(), key=lambda item: -float(item[1].advantage)):
+        value, low, high = risk.advantage
+        lines.append(
+            f"{name}: {risk.accuracy:.1%} right, {risk.baseline:.1%} without the model; the model adds {value:+.1%} "
+            f"({low:+.1%} to {high:+.1%})"
+        )
+        lines += [f"  {note}" for note in risk.notes]
+    return "\n".join(lines)

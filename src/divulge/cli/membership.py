@@ -1,0 +1,140 @@
+"""``divulge membership``: can somebody tell who was in the training set?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from divulge.cli.common import Json, Out, Quiet, Seed, Workers, jobs_of, session, show
+from divulge.cli.target_options import Budget, InputShape, RateLimit, Target, TokenEnv, TrustPickle, opened
+from divulge.core.errors import AttackFailed, InvalidInput
+
+if TYPE_CHECKING:
+    from divulge.membership import Membership
+
+
+def command(
+    target: Target,
+    members: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Training records; by default data.json beside the model.")
+    ] = None,
+    non_members: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="Records that it was not trained on; by default the set's test part."),
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where named picture sets lie.")] = None,
+    target_column: Annotated[
+        str | None, typer.Option("--target", metavar="COLUMN", help="What is predicted, of your own table.")
+    ] = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="recipe.json to train reference models by; taken from beside the model."),
+    ] = None,
+    clone: Annotated[
+        bool, typer.Option("--clone", help="Train reference models as clones of the pickled estimator itself.")
+    ] = False,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="auto, loss, confidence, quantile, rmia, rmia-offline, lira, lira-offline, label or gradient."
+        ),
+    ] = "auto",
+    shadows: Annotated[int, typer.Option(help="How many reference models.")] = 8,
+    access: Annotated[str | None, typer.Option(help="What the attacker sees: label, value or weights.")] = None,
+    delta: Annotated[float, typer.Option(help="delta of the lower limit on epsilon.")] = 1e-5,
+    budget: Budget = None,
+    input_shape: InputShape = None,
+    token_env: TokenEnv = None,
+    rate_limit: RateLimit = None,
+    trust_pickle: TrustPickle = False,
+    workers: Workers = None,
+    seed: Seed = 0,
+    out: Out = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score every training record by how clearly the model shows that it was trained on it.
+
+    With --out the scores are written as NPZ, the figures as JSON and the ROC curve as a picture; answers of reference
+    models are kept there too, and a run that died goes on from them.
+    """
+    with session(json=json, quiet=quiet):
+        from divulge import membership
+
+        inside, outside = sides(target, members, non_members, data_dir, target_column)
+        oracle = opened(
+            target, input_shape=input_shape, access=access or ("weights" if method == "gradient" else None),
+            budget=budget, token_env=token_env, rate_limit=rate_limit, trust_pickle=trust_pickle or None,
+        )  # fmt: skip
+        risk = membership.attack(
+            oracle, inside, outside, train=_train(target, recipe, clone, trust_pickle, method), shadows=shadows,
+            method=method, delta=delta, seed=seed, workers=jobs_of(workers),  # type: ignore[arg-type]
+            folder=None if out is None else out / "reference_models",
+        )  # fmt: skip
+        if out is not None:
+            risk.save(out)
+            risk.picture(out / "roc.png")
+        show(risk.as_dict(), json_wanted=json, quiet=quiet, text=_text(risk, out))
+        if not risk.success:
+            raise AttackFailed(risk.reason)
+
+
+def sides(
+    model: str, members: str | None, non_members: str | None, data_dir: Path | None, column: str | None
+) -> tuple[Any, Any]:
+    """Members and non-members, as the user names them or as they are recorded beside the model."""
+    from divulge.datasets import provenance
+
+    known = provenance.data_of_model(model, members, data_dir, target=column)
+    if known is None:
+        raise InvalidInput("Say with --members which records the model was trained on.")
+    if non_members is not None:
+        other = provenance.data_of_model("", non_members, data_dir, target=column)
+        assert other is not None
+        return known.train, other.train
+    if known.unseen is None or known.unseen_labels is None:
+        raise InvalidInput("Say with --non-members which records like the training ones the model never saw.")
+    return known.train, (known.unseen, known.unseen_labels)
+
+
+def _train(target: str, recipe: Path | None, clone: bool, trust_pickle: bool, method: str) -> Any:
+    """How reference models are trained, where the user says so or a recipe lies beside the model."""
+    from divulge.training import Recipe
+
+    if clone:
+        from divulge.oracles import load_model
+
+        return load_model(target, trust_pickle=trust_pickle)
+    beside = Path(target) if Path(target).is_dir() else Path(target).parent
+    if recipe is not None:
+        return Recipe.load(recipe)
+    if (beside / "recipe.json").is_file() and method not in ("loss", "confidence", "quantile", "label", "gradient"):
+        return Recipe.load(beside)
+    return None
+
+
+def _text(risk: Membership, out: Path | None) -> str:
+    low, high = risk.auc_interval
+    lines = [
+        f"{risk.method}: AUC {risk.auc:.3f} ({low:.3f} to {high:.3f}); non-members against each other "
+        f"{risk.control[0]:.3f}; rows without the model {risk.distribution[0]:.3f}"
+    ]
+    for level, rate in risk.rates().items():
+        if rate is not None:
+            lines.append(
+                f"  at a false positive rate of {level:g}: {rate[0]:.2%} ({rate[1]:.2%} to {rate[2]:.2%}) found"
+            )
+    worst = ", ".join(str(row) for row in risk.worst(10))
+    lines.append(f"Most exposed members: rows {worst}.")
+    for kind, share in risk.kinds.items():
+        if share["most_exposed"] > 2 * share["all"] and share["most_exposed"] > 0.05:
+            lines.append(f"  {kind}: {share['most_exposed']:.0%} of the most exposed, {share['all']:.0%} of all.")
+    lines.append(
+        f"epsilon is at least {risk.epsilon:.2f} at delta {risk.delta:g}, with {risk.confidence:.0%} confidence."
+    )
+    lines += [risk.reason, *risk.notes]
+    if out is not None:
+        lines.append(f"Wrote the scores to {out}.")
+    return "\n".join(line for line in lines if line)

@@ -1,0 +1,67 @@
+"""The options with which every command names a target and says how it may be asked, and one way to open it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from divulge.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from divulge.oracles import Oracle
+
+Target = Annotated[
+    str, typer.Argument(help="A model folder or file, an ONNX file, an http:// address, module:function.")
+]
+Budget = Annotated[int | None, typer.Option("--budget", help="Rows that may be asked in all.")]
+InputShape = Annotated[
+    str | None,
+    typer.Option("--input-shape", metavar="C,H,W", help="The shape of one input, where the target does not state it."),
+]
+Unseen = Annotated[
+    str | None,
+    typer.Option(
+        "--unseen", metavar="DATA", help="Inputs like the training ones that the model never saw: the control."
+    ),
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="FOLDER", help="Where named picture sets are stored.")
+]
+TargetColumn = Annotated[
+    str | None, typer.Option("--target", metavar="COLUMN", help="The column of your own table that is predicted.")
+]
+RecipeFile = Annotated[
+    Path | None, typer.Option("--recipe", metavar="FILE", help="recipe.json; by default the one beside the model.")
+]
+TrustPickle = Annotated[bool, typer.Option("--trust-pickle", help="Load files that can run code, such as pickles.")]
+Journal = Annotated[
+    Path | None,
+    typer.Option("--journal", metavar="FILE", help="Record of an endpoint's answers; a later run continues from it."),
+]
+TokenEnv = Annotated[
+    str | None, typer.Option("--token-env", metavar="NAME", help="Environment variable with the endpoint's token.")
+]
+RateLimit = Annotated[
+    float | None, typer.Option("--rate-limit", metavar="N", help="Requests a second that an endpoint may be sent.")
+]
+
+
+def shape_of(text: str | None) -> tuple[int, ...] | None:
+    """``--input-shape`` as numbers."""
+    if text is None:
+        return None
+    extents = [extent.strip() for extent in text.split(",")]
+    if not all(extent.isdecimal() and int(extent) > 0 for extent in extents):
+        raise InvalidInput(f"--input-shape takes whole numbers such as 64 or 1,28,28; got {text!r}.")
+    return tuple(int(extent) for extent in extents)
+
+
+def opened(target: str, *, input_shape: str | None = None, **options: Any) -> Oracle:
+    """The oracle of a command's target; options that were not given are left to ``divulge.oracle``."""
+    import divulge
+
+    given = {name: value for name, value in options.items() if value is not None}
+    oracle: Oracle = divulge.oracle(target, input_shape=shape_of(input_shape), **given)
+    return oracle

@@ -1,0 +1,68 @@
+"""Hints in error messages: divulge writes them in Python's syntax, and the command line translates them.
+
+A sentence that a library function raises says ``trust_pickle=True`` or ``divulge.oracle("net.pt", trust_pickle=True)``.
+On the command line the same sentence says ``--trust-pickle`` or ``divulge audit net.pt --trust-pickle``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+OPTIONS = (
+    "access", "budget", "guard", "input_shape", "journal", "output", "rate_limit", "seed", "token_env", "trust_pickle",
+)  # fmt: skip
+"""The options of ``divulge.oracle`` that the commands have too."""
+_VALUE = r'"[^"]*"|\([^()]*\)|[\w.]+'
+_OPTION = re.compile(rf"\b({'|'.join(OPTIONS)})=({_VALUE})?")
+_CALL = re.compile(rf'divulge\.\w+\("([^"]*)"((?:, \w+=(?:{_VALUE}))*)\)')
+
+
+def for_command_line(sentence: str, words: Sequence[str]) -> str:
+    """An error message with its hints in the syntax of the command line.
+
+    Parameters
+    ----------
+    sentence : str
+        A message with hints in Python's syntax.
+    words : sequence of str
+        What was typed after ``divulge``. A call in the message becomes this line, with the call's options added.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> typed = ["audit", "net.pt", "--seed", "3"]
+    >>> for_command_line('Load it with divulge.oracle("net.pt", trust_pickle=True).', typed)
+    'Load it with divulge audit net.pt --seed 3 --trust-pickle.'
+    >>> for_command_line("Pass input_shape=(1, 28, 28).", typed)
+    'Pass --input-shape 1,28,28.'
+    """
+    sentence = _CALL.sub(lambda call: _line(words, call[1], call[2]), sentence)
+    return _OPTION.sub(lambda option: _option(option[1], option[2]), sentence)
+
+
+def _line(words: Sequence[str], target: str, options: str) -> str:
+    """The line that was typed, with another target or more options."""
+    typed = [target if _names(word, target) else word for word in words] or ["COMMAND", target]
+    added = [_option(option[1], option[2]) for option in _OPTION.finditer(options)]
+    return " ".join(["divulge", shlex.join(typed), *added])
+
+
+def _names(word: str, target: str) -> bool:
+    """Whether a word is the file that the target names, by itself or behind code: ``code.py:make@FILE``."""
+    return Path(word) == Path(target.rpartition("@")[2])
+
+
+def _option(name: str, value: str | None) -> str:
+    flag = "--" + name.replace("_", "-")
+    if value is None or value == "True":
+        return flag
+    if value.startswith("("):
+        extents = [extent.strip() for extent in value[1:-1].split(",") if extent.strip()]
+        return f"{flag} {','.join(extent.upper() for extent in extents)}"
+    return f"{flag} {value.strip(chr(34))}"

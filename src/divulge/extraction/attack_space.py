@@ -1,0 +1,269 @@
+"""Where an exact attack asks: in coordinates in which inputs are N(0, I), and of logits.
+
+The attacks are written for inputs around N(0, I) and for piecewise-linear answers. A target that takes inputs in units
+of its own is asked through ``RegionOracle``: x = center + scale * u, column by column, and the copy's weights are
+changed back at the end. A target that shows probabilities is asked through ``LogitOracle``; if its probabilities round
+to 0 or 1 on typical inputs, the coordinates are moved to where they do not. ``Recorder`` keeps every answer of a run,
+so that a copy is compared with all of them before it is called exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from divulge.core.errors import UnsupportedModel
+from divulge.extraction.relu_network import NetworkEstimate
+from divulge.extraction.result import Extraction
+from divulge.models import MLP, ReluNetwork
+from divulge.oracles.base import Oracle
+from divulge.oracles.guards.base import Guard
+from divulge.oracles.ledger import Spent
+from divulge.oracles.outputs import (
+    LogitOracle,
+    Outputs,
+    are_complements,
+    checked_outputs,
+    logit_span,
+    output_layer,
+    outputs_shown,
+)
+from divulge.oracles.region import Region, RegionOracle
+
+KEPT_NUMBERS = 2**25
+"""Most numbers of a run's rows that are kept, 256 MB; of longer runs a random part of the rows is kept."""
+LARGEST, SMALLEST = 1e100, 1e-100
+"""Answers beyond this size, or all below it, are refused: squares of them leave the range of float64."""
+TYPICAL_ROWS = 32
+"""Rows asked to find where probabilities do not round to 0 or 1."""
+HALVINGS = 40
+NEAREST_REACH, WANTED_REACH = 2.0, 4.0
+"""If typical inputs reach fewer than the first number of lengths before probabilities round, the coordinates shrink so
+that they reach the second number."""
+
+
+class Recorder(Guard):
+    """Passes everything on and keeps the rows asked, with values and gradients, in float64."""
+
+    def __init__(self, oracle: Oracle, seed: int) -> None:
+        super().__init__(oracle)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._kept: list[tuple[Tensor, Tensor]] = []
+        self._share, self._numbers, self.asked = 1.0, 0, 0
+        self._largest = 0.0
+
+    def _value(self, X: Tensor) -> Tensor:
+        value = super()._value(X)
+        self._keep(X, value)
+        return value
+
+    def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = super()._gradient(X)
+        self._keep(X, value)
+        return value, gradient
+
+    def _keep(self, X: Tensor, value: Tensor) -> None:
+        self.asked += len(X)
+        rows, values = X.cpu().to(torch.float64), value.cpu().to(torch.float64)
+        self._check_size(values)
+        if self._share < 1:
+            pick = torch.rand(len(rows), generator=self._generator) < self._share
+            rows, values = rows[pick], values[pick]
+        self._kept.append((rows, values))
+        self._numbers += rows.numel()
+        while self._numbers > KEPT_NUMBERS:
+            self._thin_out()
+
+    def _check_size(self, values: Tensor) -> None:
+        """Refuse answers that cannot be computed with, rather than fail on their squares."""
+        self._largest = max(self._largest, float(values.abs().max()))
+        if self._largest > LARGEST or 0 < self._largest < SMALLEST:
+            raise UnsupportedModel(
+                f"The largest answer of the target has the size {self._largest:.1e}; exact attacks compute with "
+                f"answers between {SMALLEST:g} and {LARGEST:g}. Multiply its outputs by a constant."
+            )
+
+    def _thin_out(self) -> None:
+        rows, values = self.answers()
+        pick = torch.rand(len(rows), generator=self._generator) < 0.5
+        self._kept, self._share = [(rows[pick], values[pick])], self._share / 2
+        self._numbers = self._kept[0][0].numel()
+
+    def answers(self) -> tuple[Tensor, Tensor]:
+        """The rows kept [n, d] and their values [n, k]."""
+        if not self._kept:
+            return torch.zeros(0, self.input_dim).double(), torch.zeros(0, self.output_dim).double()
+        self._kept = [(torch.cat([X for X, _ in self._kept]), torch.cat([y for _, y in self._kept]))]
+        return self._kept[0]
+
+
+@dataclass(frozen=True)
+class AttackSpace:
+    """The oracle that an attack asks, and how to turn its copy back into one of the target."""
+
+    oracle: Recorder
+    region: Region
+    outputs: Outputs
+    reach: float
+    """How far out rows may lie, in lengths of a typical input; infinite for logits."""
+    before: Spent
+    """What the target's ledger showed before the attack."""
+    claimed: Region | None = None
+    """The inputs that the copy is claimed for, where the attack asks closer to a decision boundary than that."""
+
+    def typical(self, U: Tensor) -> Tensor:
+        """Rows N(0, I) [n, d] as typical inputs of the claim, in the attack's coordinates."""
+        return U if self.claimed is None else self.region.standardised(self.claimed.to_inputs(U))
+
+    @property
+    def spent(self) -> Spent:
+        return self.oracle.ledger.snapshot() - self.before
+
+    def differences(self, truth: Tensor, copy: Tensor) -> Tensor:
+        """Largest absolute difference in each row [n]: of logits, or of probabilities where these round to 0 or 1."""
+        off = (truth - copy).abs().amax(dim=1)
+        if self.outputs == "logits":
+            return off
+        layer = output_layer("probabilities", truth.shape[1])
+        assert layer is not None
+        shown = (layer(truth) - layer(copy)).abs().amax(dim=1)
+        return torch.where(self.precise(truth), off, shown)
+
+    def precise(self, truth: Tensor) -> Tensor:
+        """Rows [n] whose logits are known precisely: those of probabilities that round to 0 or 1 are not."""
+        logits = self.oracle.oracle
+        if not isinstance(logits, LogitOracle):
+            return torch.ones(len(truth), dtype=torch.bool)
+        size = truth.abs().amax(dim=1) if truth.shape[1] == 1 else truth.amax(dim=1) - truth.amin(dim=1)
+        return size <= logits.largest_logit
+
+    def may_be_probabilities(self, values: Tensor) -> bool:
+        """Whether a single output, taken for a logit, stays within [0, 1] and is curved there: a probability."""
+        if self.outputs != "logits" or values.shape[1] > 1:
+            return False
+        if not bool(((values >= 0) & (values <= 1)).all()) or bool((values == values[0]).all()):
+            return False
+        rows, seen = self.oracle.answers()
+        nearest = rows[int((seen[:, 0] - 0.5).abs().argmin())]
+        generator = torch.Generator().manual_seed(0)
+        ends = []
+        for _ in range(2):
+            step = 1e-3 * torch.randn(self.oracle.input_dim, generator=generator, dtype=torch.float64)
+            y = self.oracle.value(torch.stack([nearest - step, nearest, nearest + step])).to(torch.float64)[:, 0]
+            ends.append((float((y[0] - 2 * y[1] + y[2]).abs()), float((y[2] - y[0]).abs())))
+        flat = all(slope == 0 for _, slope in ends)
+        curved = all(bend > 64 * self.oracle.eps for bend, _ in ends)
+        return curved and not flat
+
+    def as_probabilities(self, seed: int) -> AttackSpace:
+        """The same target, asked for the logit behind its single probability."""
+        target = self.oracle.oracle.oracle if isinstance(self.oracle.oracle, RegionOracle) else self.oracle.oracle
+        return replace(_space(target, self.region, "probabilities", seed), before=self.before)
+
+    def network(self, estimate: NetworkEstimate) -> NetworkEstimate:
+        """An estimate in the attack's coordinates, in the target's own."""
+        if self.region.standard:
+            return estimate
+        A, P = estimate.A / self.region.scale, estimate.P / self.region.scale
+        shift = self.region.center
+        return replace(estimate, A=A, P=P, b=estimate.b - A @ shift, q=estimate.q - P @ shift)
+
+    def deeper(self, model: nn.Module) -> nn.Module:
+        """An MLP or ReluNetwork in the attack's coordinates, in the target's own; it is changed in place."""
+        if self.region.standard:
+            return model
+        with torch.no_grad():
+            layers: list[tuple[Tensor, Tensor]] = []
+            if isinstance(model, ReluNetwork):
+                layers = [(model.A, model.b), (model.P, model.q)]
+            if isinstance(model, MLP):
+                first = next(layer for layer in model if isinstance(layer, nn.Linear))
+                layers = [(first.weight, first.bias)]
+            for weight, bias in layers:
+                weight.div_(self.region.scale)
+                bias.sub_(weight @ self.region.center)
+        return model
+
+    def as_shown(self, stolen: Extraction) -> Extraction:
+        """The copy with the target's output layer, where the attack asked for the logits behind it."""
+        layer = output_layer(self.outputs, self.oracle.output_dim)
+        facts = {**stolen.facts, "outputs": self.outputs}
+        if layer is None:
+            return replace(stolen, facts=facts, region=self.region)
+        note = "The target shows probabilities: errors are those of its logits"
+        note += "." if self.oracle.output_dim == 1 else ", which are known up to a shared number."
+        model = nn.Sequential(stolen.model, layer).eval()
+        model.input_shape = stolen.model.input_shape
+        return replace(stolen, model=model, notes=(*stolen.notes, note), facts=facts, region=self.region)
+
+
+def attack_space(oracle: Oracle, *, inputs: Any = None, outputs: Outputs | None = None, seed: int = 0) -> AttackSpace:
+    """The space for an exact attack on ``oracle``.
+
+    ``inputs`` are rows like the target's data, or None for N(0, I). ``outputs`` is what the target shows; None asks two
+    rows of a target with several outputs to find out.
+    """
+    checked_outputs(outputs)
+    before = oracle.ledger.snapshot()
+    region = Region.of(inputs, oracle)
+    if outputs is None:
+        outputs = "probabilities" if oracle.threshold > 0 else "logits"
+        if oracle.output_dim > 1:
+            rows = torch.randn(2, oracle.input_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            outputs = outputs_shown(region.oracle(oracle).value(rows).to(torch.float64), oracle.threshold)
+    return replace(_space(oracle, region, outputs, seed), before=before)
+
+
+def _space(oracle: Oracle, region: Region, outputs: Outputs, seed: int) -> AttackSpace:
+    before = oracle.ledger.snapshot()
+    if outputs == "logits":
+        return AttackSpace(Recorder(region.oracle(oracle), seed), region, outputs, math.inf, before)
+    generator = torch.Generator().manual_seed(seed)
+    logits = _logit_oracle(oracle, region, outputs, generator)
+    reach, claimed = logits.reach(generator), None
+    if reach < NEAREST_REACH:
+        claimed = region
+        region = _unsaturated(logits, region, reach, generator)
+        logits = _logit_oracle(oracle, region, outputs, generator)
+        reach = logits.reach(generator)
+    return AttackSpace(Recorder(logits, seed), region, outputs, reach, before, claimed)
+
+
+def _logit_oracle(oracle: Oracle, region: Region, outputs: Outputs, generator: torch.Generator) -> LogitOracle:
+    inner = region.oracle(oracle)
+    complement = False
+    if oracle.output_dim == 2 and outputs == "probabilities":
+        X = torch.randn(4, oracle.input_dim, generator=generator, dtype=torch.float64)
+        complement = are_complements(inner.value(torch.cat([X, -X, 10 * X, -10 * X])))
+    return LogitOracle(inner, outputs, complement=complement)
+
+
+def _unsaturated(logits: LogitOracle, region: Region, reach: float, generator: torch.Generator) -> Region:
+    """A region whose typical probabilities are precise: around a point where two classes are equally likely."""
+    rows = torch.randn(TYPICAL_ROWS, logits.input_dim, generator=generator, dtype=torch.float64)
+    z = logits.value(rows).to(torch.float64)
+    span = 2 * z.abs()[:, 0] if z.shape[1] == 1 else z.amax(dim=1) - z.amin(dim=1)
+    center = rows[int(span.argmin())]
+    label = (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(dim=1)
+    if float(span.min()) > 0.5 * logits.largest_logit and bool((label != label[0]).any()):
+        one, other = rows[0], rows[int((label != label[0]).nonzero()[0])]
+        center = _boundary(logits, one, other, int(label[0]))
+    near = LogitOracle(RegionOracle(logits.oracle, Region(center, torch.ones_like(center))), logits.outputs,
+                       complement=logits.complement)  # fmt: skip
+    return region.moved(center, min(1.0, near.reach(generator) / WANTED_REACH))
+
+
+def _boundary(logits: LogitOracle, one: Tensor, other: Tensor, label: int) -> Tensor:
+    """A point on the decision boundary between two rows, by bisection; it stops where logits are moderate."""
+    for _ in range(HALVINGS):
+        middle = (one + other) / 2
+        z = logits.value(middle[None]).to(torch.float64)
+        if logit_span(z) < 0.2 * logits.largest_logit:
+            return middle
+        here = int(z[0, 0] > 0) if z.shape[1] == 1 else int(z[0].argmax())
+        one, other = (middle, other) if here == label else (one, middle)
+    return (one + other) / 2

@@ -1,0 +1,1 @@
+"""The machinery of extraction from gradients."""

@@ -1,0 +1,183 @@
+"""A whole run: what kind of boundary it is, the copy, and why it is not equivalent."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+
+from divulge.core.errors import DivulgeError
+from divulge.core.progress import report
+from divulge.core.result import Spent
+from divulge.extraction.label_result import LabelCopy
+from divulge.extraction.labels import reasons
+from divulge.extraction.labels.asking import Array
+from divulge.extraction.labels.discovery import Discovery
+from divulge.extraction.labels.facets import along_axes
+from divulge.extraction.labels.linear import measure_class_pairs
+from divulge.extraction.labels.network import LabelNetwork
+from divulge.extraction.labels.one_hidden_layer import FIRST_SLICES, OneHiddenLayer
+from divulge.extraction.labels.source import LabelSource
+from divulge.extraction.labels.survey import Survey
+from divulge.extraction.labels.tolerances import Domain, Tolerances
+from divulge.extraction.labels.verification import Agreement, Disagreement, agreement, disagreements
+from divulge.oracles.base import Oracle
+from divulge.oracles.region import Region
+
+MOST_SLICES = 40
+REPAIR_CHECKS = 200
+"""Points of the copy's boundary that are asked from both sides before it is repaired or accepted."""
+REPEATED_ROWS, REPEATS = 24, 4
+"""Rows that are asked several times before anything else, to see wrong labels."""
+RARE_ROWS, RARE_REPEATS = 400, 5
+"""The same, before a copy is given up."""
+FARTHER = (3.0, 10.0, 30.0)
+"""How many times farther out a boundary is looked for where the region has none."""
+FAR_ROWS = 64
+
+
+class LabelAttack:
+    """One run of ``from_labels``."""
+
+    def __init__(
+        self, oracle: Oracle, region: Region, domain: Domain, own: Array | None, *, seed: int, checks: int, beside: int,
+        precision: float,
+    ) -> None:  # fmt: skip
+        self.oracle, self.region, self.own, self.seed, self.checks = oracle, region, own, seed, checks
+        self.began, self.before = time.perf_counter(), oracle.ledger.snapshot()
+        self.random = np.random.default_rng(seed)
+        self.source = LabelSource(region.oracle(oracle), domain, self.random)
+        tolerances = Tolerances.of(oracle.input_dim, precision, 2 * oracle.eps * region.rounding)
+        self.tolerances, self.beside = tolerances, beside
+        self._start()
+
+    def _start(self) -> None:
+        """An empty survey."""
+        classes = max(2, self.oracle.output_dim)
+        self.survey = Survey(self.source, self.tolerances, self.source.domain, classes, self.random)
+        self.discovery = Discovery(self.survey, MOST_SLICES, self.beside)
+        self.solver = OneHiddenLayer(self.survey, self.discovery, self._check)
+        self.network = self._constant(0)
+
+    def run(self) -> LabelCopy:
+        """The copy, equivalent or with the reason why it is not."""
+        try:
+            reason = self._rebuild()
+            asked = self.oracle.ledger.snapshot()
+            measured = agreement(self.network, self.survey, self.checks, self.own, self.random)
+        except DivulgeError as error:
+            if error.partial is None:
+                error.partial = self._result(str(error), None, self.oracle.ledger.snapshot())
+            raise
+        if not reason and not measured.complete:
+            reason = reasons.disagrees(measured, self.discovery, self.source)
+        if reason and self.source.lead == 1 and self._labels_flip():
+            return self.run()
+        return self._result(reason, measured, asked)
+
+    def _labels_flip(self) -> bool:
+        """Whether labels are wrong more rarely than the first test could show; if so everything starts again."""
+        self.source.test_repeats(self.survey.rows(RARE_ROWS), RARE_REPEATS)
+        if not self.source.wrong:
+            return False
+        self._start()
+        return True
+
+    def _rebuild(self) -> str:
+        """Find the network; returns why that is not possible, or an empty string."""
+        survey = self.survey
+        if self.source.lead == 1:
+            self.source.test_repeats(survey.rows(REPEATED_ROWS), REPEATS)
+        if self.source.hopeless:
+            return reasons.random_labels(self.source.wrong)
+        if not self._first_slices():
+            return self._no_boundary() if not survey.slices else reasons.curved()
+        self._measure_home()
+        if not survey.facets:
+            return reasons.curved()
+        while len(survey.slices) < FIRST_SLICES:
+            self.discovery.another_slice()
+        if not survey.corners():
+            measure_class_pairs(survey)
+        if along_axes(survey.facets):
+            return reasons.axes()
+        self.network = self.solver.run()
+        return ""
+
+    def _first_slices(self) -> bool:
+        """Walk slices until one shows an edge."""
+        for _ in range(3):
+            pair = self.survey.different()
+            if pair is None:
+                return False
+            if self.survey.walk([self.survey.between(*pair)])[0].edges:
+                return True
+        return False
+
+    def _measure_home(self) -> None:
+        """Measure the facet of the longest edge that can be measured."""
+        spread = self.survey.tolerances.spread
+        for edge in sorted(self.survey.edges(), key=lambda e: -min(e.extent(spread)[1], spread)):
+            self.survey.measure([edge])
+            if edge.facet is not None:
+                return
+
+    def _no_boundary(self) -> str:
+        """Why the label never changed: farther out it does, or nowhere."""
+        survey = self.survey
+        label = survey.pool[0][1]
+        self.network = self._constant(label)
+        for factor in FARTHER:
+            rows = survey.domain.clipped(factor * survey.random.standard_normal((FAR_ROWS, survey.inputs)))
+            if bool((self.source(rows) != label).any()):
+                return reasons.outside(factor, len(survey.pool))
+        return reasons.one_class(label, len(survey.pool))
+
+    def _check(self, network: LabelNetwork) -> list[Disagreement]:
+        self.network = network
+        wrong = disagreements(network, self.survey, REPAIR_CHECKS, self.random)
+        report("copy from labels", neurons=len(network.W), labels=self.oracle.ledger.label)
+        return wrong
+
+    def _constant(self, label: int) -> LabelNetwork:
+        """The copy that answers one label everywhere."""
+        k, d = self.survey.classes - 1, self.survey.inputs
+        c = np.array([1.0 if label == i + 1 else 0.0 for i in range(k)]) if label else np.full(k, -1.0)
+        return LabelNetwork(np.zeros((0, d)), np.zeros(0), np.zeros((k, 0)), np.zeros((k, d)), c)
+
+    def _result(self, reason: str, measured: Agreement | None, asked: Spent) -> LabelCopy:
+        spent = self.oracle.ledger.snapshot()
+        points, pairs = self._points()
+        width = len(self.network.W)
+        facts: dict[str, object] = {
+            "slices": len(self.survey.slices), "corners": len(self.survey.corners()),
+            "facets": len(self.survey.facets), "wrong_labels": self.source.wrong, "votes_ahead": self.source.lead,
+            "points_left_out": self.solver.left_out,
+        }  # fmt: skip
+        return LabelCopy(
+            model=self.network.model(self.region, self.oracle.output_dim),
+            widths=[width] if width else [],
+            equivalent=not reason,
+            agreement=measured.rows if measured is not None else float("nan"),
+            agreement_near=measured.near if measured is not None else {},
+            verified_rows=measured.compared if measured is not None else 0,
+            rounds=self.source.rounds,
+            ledger=spent - self.before,
+            verification=spent - asked,
+            points=points,
+            pairs=pairs,
+            region=self.region,
+            method="labels",
+            seed=self.seed,
+            seconds=time.perf_counter() - self.began,
+            reason=reason,
+            facts=facts,
+        )
+
+    def _points(self) -> tuple[Array, Array]:
+        """The boundary points in the target's units."""
+        if not self.survey.edges():
+            return np.zeros((0, self.survey.inputs)), np.zeros((0, 2), dtype=int)
+        points, pairs, _, _ = self.survey.boundary_points()
+        return self.region.to_inputs(torch.from_numpy(points)).numpy(), pairs

@@ -1,0 +1,208 @@
+"""The hidden neurons, from the corners and facets of the boundary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from divulge.extraction.labels.facets import Facet, along_axes
+from divulge.extraction.labels.pencils import Neuron, Pencil, settle, shared
+from divulge.extraction.labels.polygon import Corner, Edge
+from divulge.extraction.labels.survey import Survey
+
+WAITING, MANY_INPUTS = 3, 40
+"""Pencils that may wait for corners elsewhere before another slice is walked; one, if there are so many inputs that a
+facet costs more than a slice."""
+FEW_FACETS = 4
+"""Facets that tell a tree, if all are parallel to axes."""
+FRUITLESS = 6
+"""Slices in a row without a new neuron after which the search ends."""
+SHORTEST, SLIGHTEST = 1e-4, 1e-6
+"""Edges shorter than this (in spreads) and turns smaller than this are too imprecise to measure."""
+
+
+@dataclass(eq=False)
+class Discovery:
+    """Neurons found so far, and pencils that wait for corners elsewhere."""
+
+    survey: Survey
+    most_slices: int
+    beside: int = 1
+    """Corners whose facets are measured side by side: more of them need fewer requests and more labels."""
+    least: int = 2
+    """Corners elsewhere that must agree on a neuron."""
+    neurons: list[Neuron] = field(default_factory=list)
+    pencils: list[Pencil] = field(default_factory=list)
+    tried: set[int] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Measure facets at corners of unknown neurons, cheapest first, with more slices where pencils wait."""
+        fruitless = 0
+        waiting = WAITING if self.survey.inputs < MANY_INPUTS else 1
+        while True:
+            self.update()
+            if len(self.survey.facets) >= FEW_FACETS and along_axes(self.survey.facets):
+                return
+            choice = self.candidates()
+            if choice and (len(self.pencils) < waiting or fruitless >= WAITING):
+                self._measure(choice[: self.beside])
+                continue
+            if not self.pencils or len(self.survey.slices) >= self.most_slices or fruitless >= FRUITLESS:
+                return
+            found = len(self.neurons)
+            self.another_slice()
+            self.update()
+            fruitless = 0 if len(self.neurons) > found else fruitless + 1
+
+    def another_slice(self) -> None:
+        """One more slice: through a facet that is known, or between two classes where there are many."""
+        survey = self.survey
+        known = [f for f in survey.facets if f.step > 1e-3 * survey.tolerances.spread]
+        if known and survey.classes == 2:
+            survey.walk([survey.through(known[int(survey.random.integers(len(known)))])])
+        elif (pair := survey.different()) is not None:
+            survey.walk([survey.between(*pair)])
+
+    def update(self) -> None:
+        """All that follows without labels: corners of known neurons, facets beyond them, pencils that settle."""
+        self.explain()
+        self.derive()
+        self._settle_pencils()
+
+    def _measure(self, corners: list[Corner]) -> None:
+        self.tried.update(id(c) for c in corners)
+        self.survey.measure([edge for c in corners for edge in (c.before, c.after)])
+        for c in corners:
+            if c.before.facet is not None and c.after.facet is not None:
+                self.pencils.append(Pencil.of(c, self.survey.tolerances.spread))
+
+    def explain(self) -> None:
+        """Mark the corners that lie on a neuron's hyperplane."""
+        if not self.neurons:
+            return
+        t = self.survey.tolerances
+        W, b = self.hyperplanes()
+        error = np.array([n.error for n in self.neurons])
+        for c in self.survey.corners():
+            if c.neuron is None:
+                x = c.x
+                gap = np.abs(W @ x + b) / (t.spread + np.linalg.norm(x))
+                j = int(gap.argmin())
+                if gap[j] < 10 * (t.tight + c.error / t.spread + error[j]):
+                    c.neuron = j
+
+    def hyperplanes(self) -> tuple[np.ndarray, np.ndarray]:
+        """W [h, d] and b [h] of the neurons, each at unit length."""
+        d = self.survey.inputs
+        W = np.stack([n.w for n in self.neurons]) if self.neurons else np.zeros((0, d))
+        return W, np.array([n.b for n in self.neurons])
+
+    def derive(self) -> None:
+        """Facets for nothing: past a corner of a known neuron one point of the next edge gives its facet."""
+        again = True
+        while again:
+            again = False
+            for c in self.survey.corners():
+                if c.neuron is None:
+                    continue
+                for known, new in ((c.before, c.after), (c.after, c.before)):
+                    if known.facet is not None and new.facet is None:
+                        new.facet = self._beyond(known.facet, self.neurons[c.neuron], new)
+                        again |= new.facet is not None
+
+    def _beyond(self, facet: Facet, neuron: Neuron, edge: Edge) -> Facet | None:
+        """The facet of an edge past a neuron's hyperplane; the edge's second point checks it."""
+        t = self.survey.tolerances
+        old, row = facet.homogeneous(t.spread), neuron.homogeneous(t.spread)
+        ends = edge.points()
+        X = np.concatenate([ends / t.spread, np.ones((2, 1))], axis=1)
+        at, lever = X @ old, X @ row
+        k = int(np.abs(lever).argmax())
+        beta = -at[k] / lever[k]
+        new = old + beta * row
+        size = float(np.linalg.norm(new[:-1]))
+        miss = abs(float(X[1 - k] @ new)) / size
+        noise = t.resolution / t.spread
+        own = math.hypot(facet.error, beta * neuron.error, beta * noise / lever[k]) / float(np.linalg.norm(new))
+        error = own + noise
+        if error > 10 * t.loose or miss > 10 * (error + t.tight):
+            return None
+        base = edge.slice.lift(edge.extent(t.spread)[0])
+        normal = new[:-1] / size
+        return Facet(normal, -float(new[-1]) * t.spread / size, edge.pair, ends, 0.0, error, base)
+
+    def _settle_pencils(self) -> None:
+        again = True
+        while again:
+            again = False
+            self.pencils = [p for p in self.pencils if p.corner.neuron is None]
+            for pencil in self.pencils:
+                if pencil.corner.neuron is None and self._settle(pencil):
+                    self.explain()
+                    self.derive()
+                    again = True
+
+    def _settle(self, pencil: Pencil) -> bool:
+        """Whether the pencil's neuron could be found; if so it is added."""
+        free = [c for c in self.survey.corners() if c.neuron is None and c is not pencil.corner]
+        if not free:
+            return False
+        found = settle(pencil, free, self.survey.tolerances, self.least)
+        if found is not None:
+            self._add(found[0], [pencil.corner, *(free[i] for i in found[1])])
+            return True
+        waiting = [p for p in self.pencils if p is not pencil and p.corner.neuron is None]
+        met = shared(pencil, waiting, self.survey.tolerances)
+        if met is None:
+            return False
+        self._add(met[0], [pencil.corner, met[1].corner])
+        return True
+
+    def _add(self, neuron: Neuron, corners: list[Corner]) -> None:
+        self.neurons.append(neuron)
+        for corner in corners:
+            corner.neuron = len(self.neurons) - 1
+
+    def drop(self, which: list[int]) -> bool:
+        """Forget these neurons; whether there were any."""
+        if which:
+            self.neurons = [n for i, n in enumerate(self.neurons) if i not in which]
+            for corner in self.survey.corners():
+                corner.neuron = None
+            self.explain()
+        return bool(which)
+
+    def crossed(self, neuron: Neuron) -> bool:
+        """Whether an edge runs straight through the hyperplane, which no neuron of the first hidden layer lets it."""
+        clear = (self.survey.tolerances.loose + 10 * neuron.error) * self.survey.tolerances.spread
+        z = np.stack([edge.points() for edge in self.survey.edges()]) @ neuron.w + neuron.b  # [edges, 2]
+        return bool(((z[:, 0] * z[:, 1] < 0) & (np.abs(z).min(axis=1) > clear)).any())
+
+    @property
+    def deep(self) -> bool:
+        """Whether edges cross most of the hyperplanes without a bend: corners of deeper neurons, which are not flat."""
+        return bool(self.neurons) and 2 * sum(self.crossed(n) for n in self.neurons) > len(self.neurons)
+
+    @property
+    def misfit(self) -> bool:
+        """Whether the target cannot be a network with one hidden layer."""
+        trees = len(self.survey.facets) >= FEW_FACETS and along_axes(self.survey.facets)
+        return trees or self.deep
+
+    def candidates(self) -> list[Corner]:
+        """Corners of unknown neurons by what their facets would cost; short edges and slight turns last."""
+        spread, unmeasurable = self.survey.tolerances.spread, self.survey.unmeasurable
+        ranked = []
+        for i, c in enumerate(self.survey.corners()):
+            edges = (c.before, c.after)
+            if c.neuron is not None or id(c) in self.tried or any(id(e) in unmeasurable for e in edges):
+                continue
+            length = min(e.extent(spread)[1] for e in edges) / spread
+            if length < SHORTEST or c.turn < SLIGHTEST:
+                continue
+            short = 0.5 * max(0.0, -math.log10(length / 0.03))
+            slight = 0.2 * max(0.0, -math.log10(c.turn / 0.05))
+            ranked.append((sum(e.facet is None for e in edges) + short + slight, i, c))
+        return [c for _, _, c in sorted(ranked, key=lambda r: r[:2])]

@@ -1,0 +1,176 @@
+"""The whole hyperplane of the boundary piece that an edge lies in.
+
+Rough slopes are measured along the slice's normal, six labels a direction; then exact heights along the rough normal.
+A direction that leaves the facet shows half way out, at two labels, and is tried again with a quarter of the step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from divulge.extraction.labels.asking import Array, Asking, bisect_all
+from divulge.extraction.labels.polygon import Edge, Pair, turned
+from divulge.extraction.labels.tolerances import Tolerances
+
+ROUGH_STEP = 0.01
+"""Step of the rough slopes, in lengths of the edge."""
+EXACT_STEP = 0.125
+PILOTS = 6
+"""Directions that go first; where many of them leave the facet, the others start with smaller steps."""
+ATTEMPTS = 14
+
+
+AXIS = 1e-6
+"""Largest part of a normal outside of one coordinate, for a facet along the axes."""
+
+
+NEARLY_ALL = 0.8
+
+
+@dataclass(eq=False)
+class Facet:
+    """A hyperplane of the boundary, normal . x = offset, and the points that it came from."""
+
+    normal: Array
+    """Unit length, to the side of ``pair[0]``."""
+    offset: float
+    pair: Pair
+    points: Array
+    """Boundary points on it [n, d]."""
+    step: float
+    """How far around ``base`` it was measured; 0 if it was computed."""
+    error: float
+    """Angle by which the normal may be off."""
+    base: Array
+    """A point of it."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was measured, and not computed from another facet."""
+        return self.step > 0
+
+    def homogeneous(self, spread: float) -> Array:
+        """(normal spread, -offset) at unit length, for rows (x / spread, 1)."""
+        row = np.append(self.normal * spread, -self.offset)
+        return np.asarray(row / np.linalg.norm(row))
+
+
+def measure(edge: Edge, tolerances: Tolerances, random: np.random.Generator) -> Asking[Facet | None]:
+    """The facet of an edge; None where it is too small or too steep to be measured."""
+    middle, length = edge.extent(tolerances.spread)
+    base = edge.slice.lift(middle)
+    _, direction = edge.line()
+    normal2 = turned(direction) if turned(direction) @ edge.normal > 0 else -turned(direction)
+    tangent, normal = direction @ edge.slice.frame, normal2 @ edge.slice.frame
+    d = len(base)
+    frame = np.concatenate([np.stack([tangent, normal]), random.standard_normal((d - 2, d))])
+    others = np.linalg.qr(frame.T)[0].T[2:]
+    rough = yield from _rough_slopes(base, others, normal, edge.pair[0], length * ROUGH_STEP)
+    if rough is None:
+        return None
+    normal = normal - rough @ others
+    # a rough slope is off by up to 1/8 along the old normal, and by as much less along the new as that is steeper
+    window = max(0.01, 0.25 / float(np.linalg.norm(normal)))
+    normal /= np.linalg.norm(normal)
+    directions = np.linalg.qr(np.concatenate([np.stack([normal, tangent]), others]).T)[0].T[2:d]
+    exact = _Heights(base, directions, normal, edge.pair[0], tolerances, length * EXACT_STEP, window)
+    if not (yield from exact.measure()):
+        return None
+    normal = normal - exact.slopes @ directions
+    normal /= np.linalg.norm(normal)
+    r = tolerances.resolution
+    error = math.hypot(float(np.linalg.norm(r / exact.step)), r / edge.length)
+    points = np.concatenate([exact.points, edge.points()])
+    step = float(np.median(exact.step)) if len(exact.step) else length * EXACT_STEP
+    return Facet(normal, float(normal @ base), edge.pair, points, step, error, base)
+
+
+def _rough_slopes(base: Array, others: Array, normal: Array, label: int, step: float) -> Asking[Array | None]:
+    """Slopes of the boundary in the directions ``others`` [m, d], to an eighth; steeper ones at smaller steps."""
+    slopes, steps, todo, wide = np.zeros(len(others)), np.full(len(others), step), np.arange(len(others)), 4.0
+    for _ in range(6):
+        if not len(todo):
+            break
+        rows = base + steps[todo, None] * others[todo]
+        window = wide * steps[todo]
+        h, inside, _ = yield from bisect_all(rows, normal, -window, window, label, float(steps[todo].min()) * wide / 32)
+        slopes[todo] = h / steps[todo]
+        todo = todo[~inside]
+        wide *= 4
+        steps[todo] /= 4
+    return slopes if not len(todo) else None
+
+
+class _Heights:
+    """Exact heights of the boundary over the rough hyperplane, one for each direction."""
+
+    def __init__(
+        self, base: Array, directions: Array, normal: Array, label: int, tolerances: Tolerances, step: float,
+        window: float,
+    ) -> None:  # fmt: skip
+        count = len(directions)
+        self.base, self.directions, self.normal, self.label = base, directions, normal, label
+        self.tolerances, self.window = tolerances, window
+        self.step, self.widen = np.full(count, step), np.ones(count)
+        self.slopes, self.points = np.zeros(count), np.zeros((count, len(base)))
+        self.done = np.zeros(count, bool)
+
+    def measure(self) -> Asking[bool]:
+        smallest = max(1e-7, 1e4 * self.tolerances.resolution / self.tolerances.spread) * self.tolerances.spread
+        for attempt in range(ATTEMPTS):
+            todo = np.nonzero(~self.done)[0]
+            if not len(todo):
+                return True
+            if attempt == 0:
+                todo = todo[:PILOTS]
+            failed = yield from self._attempt(todo)
+            self.step[failed] /= 4
+            self.widen[failed] = np.minimum(self.widen[failed] * 2, 20)
+            if attempt == 0 and len(failed) > 0.3 * len(todo):
+                self.step[~self.done] = np.minimum(self.step[~self.done], self.step[todo].min() * 2)
+            if self.step.min() < smallest:
+                return False
+        return bool(self.done.all())
+
+    def _attempt(self, todo: Array) -> Asking[Array]:
+        """Measure these directions: coarsely first, where most that leave the facet show it. Returns those that did."""
+        step = self.step[todo]
+        rows = self.base + step[:, None] * self.directions[todo]
+        wide = self.window * self.widen[todo] * step
+        coarse = max(float(wide.min()) / 2**11, self.tolerances.resolution)
+        h, good, _ = yield from bisect_all(rows, self.normal, -wide, wide, self.label, coarse)
+        good &= yield from self._half_way(todo, h, np.maximum(wide / 2**10, self.tolerances.check))
+        left = np.nonzero(good)[0]
+        if len(left):
+            narrow = np.maximum(wide[left] / 2**10, 4 * self.tolerances.resolution)
+            exact, inside, _ = yield from bisect_all(
+                rows[left], self.normal, h[left] - narrow, h[left] + narrow, self.label, self.tolerances.resolution
+            )
+            inside &= yield from self._half_way(todo[left], exact, np.full(len(left), self.tolerances.check))
+            h[left], good[left] = exact, inside
+        right = todo[good]
+        self.slopes[right] = h[good] / step[good]
+        self.points[right] = rows[good] + h[good, None] * self.normal
+        self.done[right] = True
+        return todo[~good]
+
+    def _half_way(self, todo: Array, h: Array, tolerance: Array) -> Asking[Array]:
+        """Whether the boundary half way out is half as high: two labels a direction."""
+        half = self.base + 0.5 * self.step[todo, None] * self.directions[todo]
+        above = half + (0.5 * h + tolerance)[:, None] * self.normal
+        below = half + (0.5 * h - tolerance)[:, None] * self.normal
+        labels = yield np.concatenate([above, below])
+        return np.asarray((labels[: len(todo)] == self.label) & (labels[len(todo) :] != self.label))
+
+
+def along_axes(facets: Sequence[Facet]) -> bool:
+    """Whether at least two facets were measured, across different axes, and nearly all of them parallel to axes."""
+    normals = np.abs(np.stack([f.normal for f in facets])) if facets else np.zeros((0, 1))
+    main = normals.argmax(axis=1)
+    rest = normals.copy()
+    rest[np.arange(len(main)), main] = 0
+    return len(set(main.tolist())) > 1 and bool((np.linalg.norm(rest, axis=1) < AXIS).mean() >= NEARLY_ALL)

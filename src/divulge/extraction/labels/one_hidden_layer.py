@@ -1,0 +1,154 @@
+"""One hidden ReLU layer: walk slices, find the neurons, solve for the output layer, check, and repair.
+
+The check bisects the copy's own boundary, which costs nothing, and asks both sides of it. A segment on which the target
+disagrees becomes the next slice: there a neuron is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from divulge.extraction.labels.asking import Array
+from divulge.extraction.labels.discovery import Discovery
+from divulge.extraction.labels.facets import Facet
+from divulge.extraction.labels.network import LabelNetwork
+from divulge.extraction.labels.output_layer import OutputLayer, orientations, solve_output, with_sign
+from divulge.extraction.labels.polish import polish
+from divulge.extraction.labels.polygon import Edge
+from divulge.extraction.labels.survey import Survey
+from divulge.extraction.labels.verification import Disagreement
+
+FIRST_SLICES = 4
+DETERMINED = 1e-8
+"""Ratio of singular values up to which the output layer is taken as determined."""
+POLISH_ROUNDS = 3
+LARGEST_POLISH = 2.5e8
+"""Entries of the largest Jacobian that is polished; beyond it the copy stays as it was solved."""
+
+
+@dataclass(eq=False)
+class OneHiddenLayer:
+    """The attack on one hidden layer."""
+
+    survey: Survey
+    discovery: Discovery
+    check: Callable[[LabelNetwork], list[Disagreement]]
+    network: LabelNetwork | None = None
+    layer: OutputLayer | None = None
+    left_out: int = 0
+    """Boundary points that the copy does not explain."""
+    oriented: bool = False
+
+    def run(self) -> LabelNetwork:
+        """The copy; neurons that the boundary does not meet where it was followed are not in it."""
+        survey, discovery = self.survey, self.discovery
+        while len(survey.slices) < FIRST_SLICES:
+            discovery.another_slice()
+        discovery.run()
+        for _ in range(discovery.most_slices):
+            network = self._solved()
+            wrong = self.check(network)
+            if not wrong or discovery.misfit or len(survey.slices) >= discovery.most_slices:
+                break
+            for one in survey.walk([survey.between(w.one, w.two, w.label) for w in wrong]):
+                self._adopt(one.edges)
+            discovery.run()
+        network = self._solve(POLISH_ROUNDS)
+        if discovery.drop(self._idle(network)):
+            network = self._solve(POLISH_ROUNDS)
+        return network
+
+    def _idle(self, network: LabelNetwork) -> list[int]:
+        """Neurons without a part in the output: hyperplanes on which corners agreed by chance."""
+        weight = np.linalg.norm(network.V, axis=0) * np.linalg.norm(network.W, axis=1)
+        return [int(i) for i in np.nonzero(weight < 10 * self.survey.tolerances.loose * weight.max(initial=0.0))[0]]
+
+    def _solved(self) -> LabelNetwork:
+        """The output layer, with the slices and the points that it still needs."""
+        network = self._solve()
+        survey = self.survey
+        for _ in range(6):
+            if self.layer is None or not self.layer.outside or survey.classes == 2:
+                break
+            self.discovery.another_slice()
+            self._adopt(survey.slices[-1].edges)
+            self.discovery.run()
+            network = self._solve()
+        for _ in range(8):
+            assert self.layer is not None
+            if self.layer.gap < DETERMINED or survey.classes == 2:
+                break
+            open_classes = [(k + 1, share) for k, share in enumerate(self.layer.open_classes) if share > 0.05]
+            if not sum(survey.points_of_class(k, math.ceil(share) + 2) for k, share in open_classes):
+                break
+            network = self._solve()
+        return network
+
+    def _solve(self, rounds: int = 0) -> LabelNetwork:
+        """The copy from all boundary points, without those that a neuron not found bends away."""
+        survey, tolerances = self.survey, self.survey.tolerances
+        points, pairs, first, normals = survey.boundary_points()
+        W, b = self.discovery.hyperplanes()
+        turn = orientations(W, b, survey.facets, tolerances)
+        known = turn != 0
+        turn = np.where(known, turn, 1.0)
+        W, b = turn[:, None] * W, turn * b
+        layer, keep = self._fitted(W, b, points, pairs, normals, known)
+        self.left_out = int((~keep).sum())
+        self.oriented = bool(known.all()) and not layer.outside
+        self.layer = layer
+        network = with_sign(layer.network, points[first], pairs[first], normals)
+        if keep.sum() * (W.size + len(network.V) * (len(W) + 1)) < LARGEST_POLISH:
+            distance = network.distance(points, pairs, tolerances.spread)
+            if rounds or distance[keep].max() > tolerances.tight:
+                network = polish(network, points[keep], pairs[keep], tolerances.spread, POLISH_ROUNDS)
+                self._refine_neurons(network)
+        self.network = network
+        return network
+
+    def _fitted(
+        self, W: Array, b: Array, points: Array, pairs: Array, normals: Array, known: Array
+    ) -> tuple[OutputLayer, Array]:
+        """The output layer, and which points it was fitted to: those far off are left out, worst first."""
+        tolerances = self.survey.tolerances
+        keep = np.ones(len(points), bool)
+        for _ in range(8):
+            layer = solve_output(W, b, points[keep], pairs[keep], self.survey.classes, normals, known, tolerances)
+            distance = layer.network.distance(points, pairs, tolerances.spread)
+            fits = distance < tolerances.tight
+            if fits[keep].all() and not fits[~keep].any():
+                break
+            worst = float(distance[keep].max())
+            bound = max(tolerances.tight, 30 * float(np.median(distance[keep])))
+            keep = distance < max(bound, 0.3 * worst if worst > tolerances.tight else 0.0)
+        return layer, keep
+
+    def _refine_neurons(self, network: LabelNetwork) -> None:
+        """The neurons as the polished network has them, where they moved by rounding only."""
+        for i, neuron in enumerate(self.discovery.neurons):
+            length = float(np.linalg.norm(network.W[i]))
+            sign = 1.0 if float(network.W[i] @ neuron.w) > 0 else -1.0
+            w, b = sign * network.W[i] / length, sign * float(network.b[i]) / length
+            if np.linalg.norm(w - neuron.w) < 1e-6:
+                self.discovery.neurons[i] = replace(neuron, w=w, b=b)
+
+    def _adopt(self, edges: list[Edge]) -> None:
+        """Facets for nothing: edges that the copy has right."""
+        network, t = self.network, self.survey.tolerances
+        if network is None:
+            return
+        for edge in edges:
+            if edge.facet is not None:
+                continue
+            middle = edge.slice.lift(edge.extent(t.spread)[0])
+            rows, pairs = np.concatenate([edge.points(), middle[None]]), np.array([edge.pair] * 3)
+            if network.distance(rows, pairs, t.spread).max() < t.tight:
+                value, gradient = network.difference(rows[2:], pairs[2:])
+                size = float(np.linalg.norm(gradient[0]))
+                normal = gradient[0] / size
+                offset = float(normal @ middle - value[0] / size)
+                edge.facet = Facet(normal, offset, edge.pair, rows[:2], 0.0, 0.01 * t.tight, middle)

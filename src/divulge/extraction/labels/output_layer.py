@@ -1,0 +1,127 @@
+"""The orientation of the neurons, and the output layer.
+
+With the hidden layer known, every boundary point is one homogeneous linear equation in the output weights: the two
+logits of its pair are equal there. The output layer is the null vector of all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from divulge.extraction.labels.asking import Array
+from divulge.extraction.labels.facets import Facet
+from divulge.extraction.labels.network import LabelNetwork
+from divulge.extraction.labels.tolerances import Tolerances
+
+ABSENT = 1e-7
+"""Coefficient of a neuron in a facet's normal, relative to the largest, below which the neuron is off."""
+PRESENT = 1e-4
+"""Coefficient above which it is on."""
+
+
+@dataclass(frozen=True, eq=False)
+class OutputLayer:
+    """The network with its output layer, and how well the points determine it."""
+
+    network: LabelNetwork
+    gap: float
+    """Ratio of the last two singular values: small where the null vector is the only one."""
+    outside: int
+    """Dimensions of the measured normals that the neurons do not span: some neuron is missing."""
+    open_classes: Array
+    """For each class but the first, how much of the remaining null space is its [k - 1]."""
+
+
+def orientations(W: Array, b: Array, facets: Sequence[Facet], tolerances: Tolerances) -> Array:
+    """Which neurons to turn round (-1) and which not (1); 0 where it is not known [h].
+
+    A facet's normal is a sum over the neurons that are on, and over no others: in the basis of the rows of W a
+    coefficient is zero exactly where a neuron is off. One facet settles all, the others vote. That needs all neurons,
+    and no more of them than inputs.
+    """
+    h, d = W.shape
+    if h > d or not h:
+        return np.zeros(h)
+    normals = np.stack([f.normal for f in facets])
+    coefficients = np.linalg.lstsq(W.T, normals.T, rcond=None)[0]  # [h, facets]
+    fits = np.linalg.norm(normals.T - W.T @ coefficients, axis=0) < tolerances.loose
+    if not fits.any():
+        return np.zeros(h)
+    error = np.array([f.error for f in facets]) / np.linalg.svd(W, compute_uv=False)[-1]
+    side = np.sign(W @ np.stack([f.base for f in facets]).T + b[:, None])
+    size = np.abs(coefficients) / np.abs(coefficients).max(axis=0)
+    off = size < max(ABSENT, 0.1 * tolerances.loose) + 30 * error
+    votes = np.where(size > max(PRESENT, 10 * tolerances.loose), side, np.where(off, -side, 0.0))[:, fits]
+    total = votes.sum(axis=1)
+    clear = (np.abs(total) == np.abs(votes).sum(axis=1)) & (total != 0)
+    return np.where(clear, np.sign(total), 0.0)
+
+
+def solve_output(
+    W: Array, b: Array, points: Array, pairs: Array, classes: int, normals: Array, known: Array, tolerances: Tolerances
+) -> OutputLayer:
+    """The output layer from boundary points [n, d] and their pairs [n, 2].
+
+    ``known`` marks the neurons whose orientation is known. The others may add any multiple of w x + b.
+    """
+    h, spread = len(W), tolerances.spread
+    extra = _outside(W, normals, tolerances)
+    affine = _row_space(np.concatenate([W[~known], extra]))
+    constant = np.full((len(points), 1), spread)
+    features = np.concatenate([np.maximum(points @ W.T + b, 0), points @ affine.T, constant], axis=1)
+    width = features.shape[1]
+    rows = equations(features, pairs, classes)
+    size = np.linalg.norm(rows, axis=0)
+    size[size == 0] = 1
+    rows /= size
+    if len(rows) > rows.shape[1]:
+        rows = np.asarray(np.linalg.qr(rows, mode="r"))
+    _, singular, vt = np.linalg.svd(rows, full_matrices=True)
+    null = (vt[-1] / size).reshape(classes - 1, width)
+    null /= np.linalg.norm(null)
+    full = len(singular) == (classes - 1) * width
+    gap = math.inf
+    if full:
+        gap = float(singular[-1] / singular[-2]) if len(singular) > 1 else 0.0
+    loose = vt[len(singular) - 1 : -1]
+    if full:
+        loose = vt[len(vt) - int((singular < max(1e-9, 1e8 * singular[-1])).sum()) : -1]
+    share = (loose.reshape(-1, classes - 1, width) ** 2).sum(axis=(0, 2))
+    network = LabelNetwork(W.copy(), b.copy(), null[:, :h], null[:, h:-1] @ affine, null[:, -1] * spread)
+    return OutputLayer(network, gap, len(extra), share)
+
+
+def equations(features: Array, pairs: Array, classes: int) -> Array:
+    """One row for each point: its features for the first class of the pair, less those for the second, class 0 out."""
+    index = np.arange(len(features))
+    rows = np.zeros((len(features), classes, features.shape[1]))
+    rows[index, pairs[:, 0]] += features
+    rows[index, pairs[:, 1]] -= features
+    return rows[:, 1:].reshape(len(features), -1)
+
+
+def with_sign(network: LabelNetwork, points: Array, pairs: Array, normals: Array) -> LabelNetwork:
+    """The network or its negative: the gradient at a point must be on the side of the first label of its pair."""
+    _, gradient = network.difference(points, pairs)
+    return network if float((gradient * normals).sum()) > 0 else network.signed(-1.0)
+
+
+def _outside(W: Array, normals: Array, tolerances: Tolerances) -> Array:
+    """An orthonormal basis of what the normals have outside of the neurons' span; empty if there are many neurons."""
+    h, d = W.shape
+    if h >= d:
+        return np.zeros((0, d))
+    rest = normals - normals @ np.linalg.pinv(W) @ W if h else normals
+    _, singular, vt = np.linalg.svd(rest, full_matrices=False)
+    return np.asarray(vt[singular > tolerances.loose * math.sqrt(len(normals))])
+
+
+def _row_space(rows: Array) -> Array:
+    if not len(rows):
+        return rows
+    _, singular, vt = np.linalg.svd(rows, full_matrices=False)
+    return np.asarray(vt[singular > 1e-9])

@@ -1,0 +1,134 @@
+"""A neuron's hyperplane from two facets that meet at a corner, and corners elsewhere.
+
+Two facets that meet where a neuron switches differ by a multiple of the neuron's own hyperplane. They leave one number
+of it open: w = r n2 - n1 with r > 0, a pencil of hyperplanes. Every corner of the same neuron elsewhere gives that
+number. Corners of other neurons give other numbers, so the neuron is where several corners agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.special
+
+from divulge.extraction.labels.asking import Array
+from divulge.extraction.labels.polygon import Corner
+from divulge.extraction.labels.tolerances import Tolerances
+
+WINDOW = 10.0
+"""Angles agree if they differ by no more than this many times their errors."""
+BY_CHANCE = 1e-4
+"""Corners agree on a neuron if fewer such agreements than this are to be expected among random angles."""
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """The hyperplane w . x + b = 0 of a hidden neuron, w of unit length."""
+
+    w: Array
+    b: float
+    error: float
+    """Angle by which it may be off."""
+
+    @staticmethod
+    def of(row: Array, spread: float, error: float) -> Neuron:
+        """From a homogeneous row, for (x / spread, 1)."""
+        w, b = row[:-1] / spread, float(row[-1])
+        length = float(np.linalg.norm(w))
+        return Neuron(w / length, b / length, error)
+
+    def homogeneous(self, spread: float) -> Array:
+        """(w spread, b) at unit length."""
+        row = np.append(self.w * spread, self.b)
+        return np.asarray(row / np.linalg.norm(row))
+
+
+@dataclass(frozen=True, eq=False)
+class Pencil:
+    """The hyperplanes spanned by the two facets at a corner."""
+
+    corner: Corner
+    basis: Array  # [2, d + 1] orthonormal
+    error: float
+    facets: Array  # [2, 2] the facets in that basis
+
+    @staticmethod
+    def of(corner: Corner, spread: float) -> Pencil:
+        """Of a corner both of whose facets are known."""
+        one, two = corner.before.facet, corner.after.facet
+        assert one is not None
+        assert two is not None
+        rows = np.stack([one.homogeneous(spread), two.homogeneous(spread)])
+        cosine = float(rows[0] @ rows[1])
+        sine = float(np.linalg.norm(rows[1] - rows[0])) if cosine > 0 else math.sqrt(max(1e-30, 1 - cosine**2))
+        basis = np.linalg.qr(np.stack([rows[0], rows[1] - rows[0]]).T)[0].T
+        return Pencil(corner, basis, math.hypot(one.error, two.error) / max(sine, 1e-12), rows @ basis.T)
+
+    def allows(self, angles: Array) -> Array:
+        """Whether the hyperplanes at these angles of the basis may be the neuron's: r > 0, and no facet itself."""
+        rows = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+        parts = rows @ np.linalg.inv(self.facets)
+        size = np.abs(parts)
+        return np.asarray((parts[..., 0] * parts[..., 1] < 0) & (size.min(axis=-1) > 1e-6 * size.max(axis=-1)))
+
+    def angles(self, corners: Sequence[Corner], spread: float) -> tuple[Array, Array, Array]:
+        """For each corner the angle of the hyperplane through it, the error of the angle, and whether it is usable."""
+        rows = np.concatenate([np.stack([c.x for c in corners]) / spread, np.ones((len(corners), 1))], axis=1)
+        size = np.linalg.norm(rows, axis=1)
+        g = rows @ self.basis.T
+        reach = np.linalg.norm(g, axis=1)
+        own = np.array([c.error for c in corners]) / spread
+        error = (self.error * size + own) / np.maximum(reach, 1e-300)
+        angles = np.arctan2(-g[:, 0], g[:, 1])
+        return angles % math.pi, error, (reach > 1e-6 * size) & self.allows(angles)
+
+
+def settle(
+    pencil: Pencil, corners: Sequence[Corner], tolerances: Tolerances, least: int
+) -> tuple[Neuron, Array] | None:
+    """The hyperplane on which more corners lie than by chance, and which corners; None if there is none."""
+    angles, error, usable = pencil.angles(corners, tolerances.spread)
+    index = np.nonzero(usable & (error < 100 * tolerances.loose))[0]
+    if len(index) < least:
+        return None
+    angles, error = angles[index], error[index]
+    both = error[:, None] + error
+    window = np.minimum(np.maximum(tolerances.loose, WINDOW / 3 * both), WINDOW * both + 1e-11)
+    inside = np.abs(_wrapped(angles[:, None] - angles)) < window
+    counts = inside.sum(axis=1)
+    chance = _chance(len(index), counts, np.where(inside, window, 0.0).max(axis=1))
+    centre = int(chance.argmin())
+    if counts[centre] < least or chance[centre] > BY_CHANCE:
+        return None
+    members = inside[centre]
+    weights = 1 / np.maximum(error[members], 1e-16) ** 2
+    angle = angles[centre] + float((_wrapped(angles[members] - angles[centre]) * weights).sum() / weights.sum())
+    row = math.cos(angle) * pencil.basis[0] + math.sin(angle) * pencil.basis[1]
+    return Neuron.of(row, tolerances.spread, 1 / math.sqrt(weights.sum())), index[members]
+
+
+def _chance(corners: int, counts: Array, window: Array) -> Array:
+    """How many agreements of so many corners within such windows random angles would show."""
+    others = counts - 1
+    return np.asarray(corners * (corners * 2 * window / math.pi) ** others / scipy.special.factorial(others))
+
+
+def shared(pencil: Pencil, others: Sequence[Pencil], tolerances: Tolerances) -> tuple[Neuron, Pencil] | None:
+    """The hyperplane that this pencil has in common with another one, and which: one neuron, met twice."""
+    for other in others:
+        u, cosines, _ = np.linalg.svd(pencil.basis @ other.basis.T)
+        if not pencil.allows(np.array(math.atan2(u[1, 0], u[0, 0]))):
+            continue
+        row = u[:, 0] @ pencil.basis
+        away = float(np.linalg.norm(row - (other.basis @ row) @ other.basis))
+        if away < min(0.1 * tolerances.loose, WINDOW * (pencil.error + other.error) + 1e-12) and cosines[1] < 1 - 1e-6:
+            return Neuron.of(row, tolerances.spread, max(away, 1e-14)), other
+    return None
+
+
+def _wrapped(angles: Array) -> Array:
+    """Differences of angles of lines, in [-pi/2, pi/2)."""
+    return np.asarray((angles + math.pi / 2) % math.pi - math.pi / 2)

@@ -1,0 +1,68 @@
+"""Why there is no equivalent copy: one sentence for each kind of target."""
+
+from __future__ import annotations
+
+from divulge.extraction.labels.discovery import Discovery
+from divulge.extraction.labels.facets import along_axes
+from divulge.extraction.labels.source import LabelSource
+from divulge.extraction.labels.verification import Agreement
+
+
+def one_class(label: int, rows: int) -> str:
+    return (
+        f"All {rows:,} rows of the region have label {label}, and so have rows up to 30 times farther out: there is no "
+        "boundary to follow."
+    )
+
+
+def outside(factor: float, rows: int) -> str:
+    return (
+        f"All {rows:,} rows of the region have one label; the label changes {factor:g} times farther out. Give inputs= "
+        "rows like the target's data, or a larger scale."
+    )
+
+
+def random_labels(share: float) -> str:
+    return (
+        f"About {share:.0%} of the labels are wrong at random when a row is asked again; votes cannot tell a boundary "
+        "from that."
+    )
+
+
+def curved() -> str:
+    return (
+        "The boundary has no straight piece: the target is not a ReLU network (smooth networks, kernels); "
+        "divulge.extraction.by_training learns a copy of it."
+    )
+
+
+def axes() -> str:
+    return (
+        "Every piece of the boundary that was measured is parallel to an axis of the inputs: the target is a tree or "
+        "an ensemble of trees, not a ReLU network."
+    )
+
+
+def flips(share: float) -> str:
+    return (
+        f"About {share:.1%} of the labels are wrong at random when a row is asked again, and votes did not make up for "
+        "that."
+    )
+
+
+def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) -> str:
+    """The copy decides otherwise on some rows: what kind of target does that."""
+    if source.wrong:
+        return flips(source.wrong)
+    if along_axes(discovery.survey.facets):
+        return axes()
+    far, worst = 1 - measured.rows, 1 - min(measured.near.values(), default=1.0)
+    if discovery.deep:
+        return (
+            f"The boundary bends at hyperplanes that it crosses elsewhere without a bend: the target has more than one "
+            f"hidden layer. The copy decides otherwise on {far:.2%} of fresh rows."
+        )
+    return (
+        f"The copy decides otherwise on {far:.2%} of fresh rows and on {worst:.1%} of rows near the boundary: the "
+        "target is not a ReLU network with one hidden layer, or the boundary shows too little of it."
+    )

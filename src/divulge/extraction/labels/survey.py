@@ -1,0 +1,171 @@
+"""Everything that was found of the decision boundary, and the searches that find more of it.
+
+A ``Survey`` holds slices, facets and single boundary points in standardised coordinates. Slices between two points of
+different labels cost most. A slice through a facet that is known has its first edge for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from divulge.extraction.labels.asking import Array, Ask, Asking, bisect_all, together
+from divulge.extraction.labels.facets import Facet, measure
+from divulge.extraction.labels.polygon import Corner, Edge, Pair, Slice, turned, unit
+from divulge.extraction.labels.tolerances import Domain, Tolerances
+from divulge.extraction.labels.walk import Walk
+
+POOL = 8
+"""Random rows that are asked at once for two of different labels."""
+POOLS = 60
+"""How often, before there is no boundary to be found."""
+GRAZE = 0.7
+"""How far a slice through a facet is turned away from its normal at random."""
+
+
+@dataclass(eq=False)
+class Survey:
+    """What is known of the boundary."""
+
+    ask: Ask
+    tolerances: Tolerances
+    domain: Domain
+    classes: int
+    random: np.random.Generator
+    slices: list[Slice] = field(default_factory=list)
+    facets: list[Facet] = field(default_factory=list)
+    """Those that were measured."""
+    pool: list[tuple[Array, int]] = field(default_factory=list)
+    """Random rows and their labels."""
+    single: list[tuple[Array, Pair]] = field(default_factory=list)
+    """Boundary points beside those of edges and facets."""
+    unmeasurable: set[int] = field(default_factory=set)
+    """Edges whose facet could not be measured, by id."""
+
+    @property
+    def inputs(self) -> int:
+        return len(self.domain.low)
+
+    def edges(self) -> list[Edge]:
+        return [edge for piece in self.slices for edge in piece.edges]
+
+    def corners(self) -> list[Corner]:
+        """Corners at which a neuron switches."""
+        return [corner for piece in self.slices for corner in piece.corners if corner.kind == "neuron"]
+
+    def rows(self, count: int) -> Array:
+        """Random inputs [count, d] of the region."""
+        return self.domain.inner(self.random.standard_normal((count, self.inputs)))
+
+    # -- slices -------------------------------------------------------------------------------------------------------
+
+    def different(self) -> tuple[Array, Array, int] | None:
+        """Two random rows of different labels, and the label of the first; None if there are none."""
+        for _ in range(POOLS):
+            rows = self.rows(POOL)
+            labels = self.ask(rows)
+            self.pool += [(x, int(label)) for x, label in zip(rows, labels, strict=True)]
+            other = np.nonzero(labels != labels[0])[0]
+            if len(other):
+                return rows[0], rows[int(self.random.choice(other))], int(labels[0])
+        return None
+
+    def walk(self, starts: Sequence[Asking[Slice]]) -> list[Slice]:
+        """Run walks side by side and keep their slices."""
+        found = together(self.ask, starts)
+        self.slices += found
+        return found
+
+    def between(self, one: Array, two: Array, label: int) -> Asking[Slice]:
+        """A slice through two points of different labels, ``label`` that of the first, and a random direction."""
+        along = unit(two - one)
+        aside = self.random.standard_normal(self.inputs)
+        piece = Slice(one, np.stack([along, unit(aside - (aside @ along) * along)]))
+        walk = Walk(piece, self.tolerances, self.domain, self.random)
+        yield from walk.between(np.array([float(np.linalg.norm(two - one)), 0.0]), label)
+        return piece
+
+    def through(self, facet: Facet) -> Asking[Slice]:
+        """A random slice through the middle of a facet that was measured."""
+        along = self.random.standard_normal(self.inputs)
+        along = unit(along - (along @ facet.normal) * facet.normal)
+        up = facet.normal + GRAZE * unit(self.random.standard_normal(self.inputs))
+        piece = Slice(facet.base, np.stack([along, unit(up - (up @ along) * along)]))
+        normal = unit(piece.frame @ facet.normal)
+        tangent = turned(normal)
+        step = 0.25 * facet.step
+        first = Edge(piece, -step * tangent, step * tangent, facet.pair, tangent, normal, facet=facet)
+        yield from Walk(piece, self.tolerances, self.domain, self.random).follow(first)
+        return piece
+
+    # -- facets and points --------------------------------------------------------------------------------------------
+
+    def measure(self, edges: Sequence[Edge]) -> None:
+        """Measure the facets of these edges, all at once."""
+        todo = [e for e in dict.fromkeys(edges) if e.facet is None and id(e) not in self.unmeasurable]
+        for edge, facet in zip(
+            todo, together(self.ask, [measure(e, self.tolerances, self.random) for e in todo]), strict=True
+        ):
+            edge.facet = facet
+            if facet is None:
+                self.unmeasurable.add(id(edge))
+            else:
+                self.facets.append(facet)
+
+    def cross(self, inner: Array, outer: Array, labels: Array) -> int:
+        """One boundary point on each segment from a row of a label to a row of another; returns how many there were."""
+        along = inner - outer
+        zero = np.zeros(len(inner))
+        search = bisect_all(outer, along, zero, zero + 1, labels, self.tolerances.resolution / self._longest(along))
+        t, crossed, beyond = together(self.ask, [search])[0]
+        found = outer + t[:, None] * along
+        good = np.nonzero(crossed & (beyond >= 0))[0]
+        self.single += [(found[i], (int(labels[i]), int(beyond[i]))) for i in good]
+        return len(good)
+
+    @staticmethod
+    def _longest(along: Array) -> float:
+        return float(np.linalg.norm(along, axis=1).max())
+
+    def points_of_class(self, kind: int, count: int) -> int:
+        """Single boundary points of one class, on random segments from it to others."""
+        inner = [x for x, label in self.pool if label == kind]
+        outer = [x for x, label in self.pool if label != kind]
+        for _ in range(8):
+            if len(inner) >= min(count, 6) and len(outer) >= count:
+                break
+            rows = self.rows(16)
+            for x, label in zip(rows, self.ask(rows), strict=True):
+                self.pool.append((x, int(label)))
+                (inner if label == kind else outer).append(x)
+        for edge in self.edges():  # rows just inside the class, beside an edge of it
+            if len(inner) >= count:
+                break
+            if kind in edge.pair:
+                side = 10 * self.tolerances.offset * (1 if edge.pair[0] == kind else -1)
+                inner.append(edge.slice.lift(edge.near + side * edge.normal))
+        if not inner or not outer:
+            return 0
+        X = np.stack([inner[i] for i in self.random.integers(len(inner), size=count)])
+        Y = np.stack([outer[i] for i in self.random.integers(len(outer), size=count)])
+        return self.cross(X, Y, np.full(count, kind))
+
+    def boundary_points(self) -> tuple[Array, Array, Array, Array]:
+        """All boundary points [n, d] with their pairs [n, 2]; which of them begin a facet, and the facets' normals."""
+        points, pairs, first, normals, count = [], [], [], [], 0
+        used: set[int] = set()
+        for edge in self.edges():
+            rows = edge.points()
+            if edge.facet is not None and edge.facet.measured and id(edge.facet) not in used:
+                used.add(id(edge.facet))
+                rows = edge.facet.points
+                first.append(count)
+                normals.append(edge.facet.normal)
+            points.append(rows)
+            pairs += [edge.pair] * len(rows)
+            count += len(rows)
+        points += [x[None] for x, _ in self.single]
+        pairs += [pair for _, pair in self.single]
+        return np.concatenate(points), np.array(pairs), np.array(first, dtype=int), np.array(normals)

@@ -1,0 +1,88 @@
+"""Where the boundary is searched, and how precisely: every length that the attack uses, in one place.
+
+The attack works in standardised coordinates (``oracles.region``), in which inputs are around N(0, I). Lengths are
+relative to ``spread``, the length of a typical input, the square root of d.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from divulge.extraction.labels.asking import Array
+
+REACH = 30.0
+"""The boundary is followed to this many spreads from the centre."""
+MARGIN = 0.02
+"""Edges that come this near to a bound (in standard deviations) have left the region: corners need room around."""
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """Lengths in standardised coordinates."""
+
+    spread: float
+    """The length of a typical input."""
+    resolution: float
+    """How precisely a boundary point is bisected."""
+    offset: float
+    """An edge is left where the boundary is this far from its line."""
+    bracket: float
+    """Corners are first bracketed to this."""
+    check: float
+    """How near to its predicted place a measured point of a facet must lie."""
+    loose: float
+    """Largest angle between two measurements of one hyperplane."""
+    tight: float
+    """Largest distance, relative to the spread, of a point from a hyperplane that it lies on."""
+
+    @staticmethod
+    def of(inputs: int, precision: float, rounding: float) -> Tolerances:
+        """For d inputs and a relative precision of boundary points; ``rounding`` is that of a row.
+
+        In double precision the lengths are those that the search of the research prototype settled on. A coarser
+        target keeps their order: resolution < offset < bracket.
+        """
+        spread = math.sqrt(inputs)
+        fine = max(precision, rounding)
+        return Tolerances(
+            spread=spread,
+            resolution=fine * spread,
+            offset=max(1e-9, 100 * fine) * spread,
+            bracket=max(3e-5, 2e3 * fine) * spread,
+            check=100 * fine * spread,
+            loose=max(1e-6, 1e3 * fine),
+            tight=max(1e-9, 100 * fine),
+        )
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The standardised rows that may be asked: a box and a ball."""
+
+    low: Array
+    """[d], -inf where there is no bound."""
+    high: Array
+    """[d]."""
+    reach: float
+    """The radius of the ball."""
+
+    def clipped(self, rows: Array) -> Array:
+        """The rows moved into the box."""
+        return np.clip(rows, self.low, self.high)
+
+    def inner(self, rows: Array) -> Array:
+        """The rows moved into the box and off its faces."""
+        return np.clip(rows, self.low + 2 * MARGIN, self.high - 2 * MARGIN)
+
+    def room(self, x: Array, direction: Array) -> float:
+        """How far one can go from x along a unit direction before the region ends."""
+        along = float(x @ direction)
+        inside = along**2 + self.reach**2 - float(x @ x)
+        ball = math.sqrt(inside) - along if inside > 0 else 0.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            faces = np.where(direction > 0, self.high - MARGIN - x, self.low + MARGIN - x) / direction
+        faces = faces[direction != 0]
+        return max(0.0, min(ball, float(faces.min(initial=math.inf))))

@@ -1,0 +1,160 @@
+"""Does the copy decide like the target? Fresh rows of the region, and rows beside the boundary of either.
+
+A copy without boundary where the target has one is caught by the target's own boundary points and by random rows; a
+copy with a boundary too many by its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from divulge.extraction.labels.asking import Array, bisect_all, together
+from divulge.extraction.labels.survey import Survey
+
+DISTANCES = (1e-3, 1e-6)
+"""Distances from the boundary, in spreads, at which copy and target are compared."""
+REPAIR_DISTANCE = 1e-7
+SEGMENTS = 40
+"""Random segments for each boundary point wanted."""
+MOST_REPAIRS = 2
+
+
+class Decides(Protocol):
+    """A copy: its labels, and the differences of its logits."""
+
+    def labels(self, x: Array) -> Array: ...
+
+    def difference(self, x: Array, pairs: Array) -> tuple[Array, Array]: ...
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A segment on which copy and target disagree: rows of different labels, and the label of the first."""
+
+    one: Array
+    two: Array
+    label: int
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """Where random segments cross the copy's boundary."""
+
+    starts: Array  # [n, d]
+    stops: Array  # [n, d]
+    points: Array  # [n, d]
+    pairs: Array  # [n, 2] the copy's labels on both sides
+    normals: Array  # [n, d] unit, to the first label
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Shares of fresh rows on which copy and target agree."""
+
+    rows: float
+    near: dict[float, float]
+    """By distance from the boundary, in spreads."""
+    own: float
+    """On the user's rows; 1 where there are none."""
+    compared: int
+    """Rows of the region."""
+    compared_near: int
+    """Rows at each distance."""
+    balance: float
+    """Share of the most frequent label among the rows of the region."""
+
+    @property
+    def complete(self) -> bool:
+        return self.rows == self.own == 1 and all(share == 1 for share in self.near.values())
+
+
+def crossings(copy: Decides, survey: Survey, count: int, random: np.random.Generator) -> Crossings | None:
+    """Up to ``count`` points of the copy's boundary; no labels are asked. None if it has none in the region."""
+    rows = survey.domain.inner(random.standard_normal((2 * SEGMENTS * count, survey.inputs)))
+    X, Y = rows[: SEGMENTS * count], rows[SEGMENTS * count :]
+    label = copy.labels(X)
+    chosen = np.nonzero(label != copy.labels(Y))[0][:count]
+    if not len(chosen):
+        return None
+    X, Y, label = X[chosen], Y[chosen], label[chosen]
+    low, high = np.zeros(len(X)), np.ones(len(X))
+    for _ in range(52):
+        middle = (low + high) / 2
+        same = copy.labels(X + middle[:, None] * (Y - X)) == label
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    one, two = X + low[:, None] * (Y - X), X + high[:, None] * (Y - X)
+    pairs = np.stack([copy.labels(one), copy.labels(two)], axis=1)
+    _, gradient = copy.difference(one, pairs)
+    size = np.linalg.norm(gradient, axis=1, keepdims=True)
+    return Crossings(X, Y, one, pairs, gradient / np.maximum(size, 1e-300))
+
+
+def disagreements(copy: Decides, survey: Survey, count: int, random: np.random.Generator) -> list[Disagreement]:
+    """Segments to repair the copy with: those on which the target disagrees about the copy's boundary."""
+    found = crossings(copy, survey, count, random)
+    if found is None:
+        return []
+    distance = max(REPAIR_DISTANCE * survey.tolerances.spread, 100 * survey.tolerances.resolution)
+    wrong = np.nonzero(~_both_sides(found, survey, distance))[0]
+    if not len(wrong):
+        return []
+    some = wrong[: 2 * MOST_REPAIRS]
+    labels = survey.ask(np.concatenate([found.starts[some], found.stops[some]]))
+    pairs = zip(some, labels[: len(some)], labels[len(some) :], strict=True)
+    segments = [Disagreement(found.starts[i], found.stops[i], int(a)) for i, a, b in pairs if a != b]
+    return segments[:MOST_REPAIRS]
+
+
+def _both_sides(found: Crossings, survey: Survey, distance: float) -> Array:
+    """At which points the labels of both sides are the copy's."""
+    aside = distance * found.normals
+    labels = survey.ask(np.concatenate([found.points + aside, found.points - aside]))
+    n = len(found.points)
+    return np.asarray((labels[:n] == found.pairs[:, 0]) & (labels[n:] == found.pairs[:, 1]))
+
+
+def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None, random: np.random.Generator) -> Agreement:
+    """Compare copy and target on ``checks`` fresh rows, and on a tenth as many beside both boundaries."""
+    rows = survey.domain.inner(random.standard_normal((checks, survey.inputs)))
+    truth = survey.ask(rows)
+    same = float((truth == copy.labels(rows)).mean())
+    kept = 1.0 if own is None else float((survey.ask(own) == copy.labels(own)).mean())
+    near, compared = {}, 0
+    beside = max(10, checks // 10)
+    ours = crossings(copy, survey, beside, random)
+    theirs = _target_points(survey, rows, truth, max(5, beside // 10))
+    for distance in DISTANCES:
+        away = max(distance * survey.tolerances.spread, 100 * survey.tolerances.resolution)
+        right = [] if ours is None else [_both_sides(ours, survey, away)]
+        if theirs is not None:
+            right.append(_beside(copy, survey, theirs, away, random))
+        joined = np.concatenate(right) if right else np.zeros(0, bool)
+        compared = len(joined)
+        near[distance] = float(joined.mean()) if compared else 0.0
+    balance = float(np.unique(truth, return_counts=True)[1].max() / len(truth))
+    return Agreement(same, near, kept, len(rows), compared, balance)
+
+
+def _target_points(survey: Survey, rows: Array, labels: Array, count: int) -> Array | None:
+    """Points of the target's own boundary, on segments between fresh rows of different labels."""
+    half = len(rows) // 2
+    chosen = np.nonzero(labels[:half] != labels[half : 2 * half])[0][:count]
+    if not len(chosen):
+        return None
+    inner, outer = rows[chosen], rows[half + chosen]
+    zero = np.zeros(len(chosen))
+    precise = max(0.01 * DISTANCES[-1] * survey.tolerances.spread, survey.tolerances.resolution)
+    longest = float(np.linalg.norm(inner - outer, axis=1).max())
+    search = bisect_all(outer, inner - outer, zero, zero + 1, labels[chosen], precise / longest)
+    t, _, _ = together(survey.ask, [search])[0]
+    return np.asarray(outer + t[:, None] * (inner - outer))
+
+
+def _beside(copy: Decides, survey: Survey, points: Array, distance: float, random: np.random.Generator) -> Array:
+    """Whether copy and target agree at random rows this far from the target's boundary points."""
+    away = random.standard_normal(points.shape)
+    rows = points + distance * away / np.linalg.norm(away, axis=1, keepdims=True)
+    return np.asarray(survey.ask(rows) == copy.labels(rows))

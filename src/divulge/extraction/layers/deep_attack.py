@@ -1,0 +1,303 @@
+"""One extraction of a network of any depth: first layer, further layers, output, verification.
+
+Milli 2019 (section 7) asks whether networks of k layers can be learned from gradients with a number of queries that
+grows like their neurons. This attack does it layer by layer:
+
+1. The first layer's hyperplanes are those that every line crosses (``first_layer.py``). If they are independent, the
+   rest is asked in activations of the first layer (``query_space.py``).
+2. Segments are searched for all kinks (``survey.py``). They are peeled into layers without queries (``peeling.py``);
+   entries that no kink has shown are looked for one by one (``unseen_entries.py``).
+3. Each neuron is turned to its active side (``orientation.py``). The layer after which no kink is left is the last, and
+   the output is a least-squares fit (``output_fit.py``).
+4. Fresh rows decide. Where the copy is wrong, segments through the wrong rows are searched, and peeling starts again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from divulge.core.errors import DivulgeError
+from divulge.core.progress import report
+from divulge.core.validation import checked_whole
+from divulge.extraction.attack_space import AttackSpace
+from divulge.extraction.failures import ARITHMETIC, UNSETTLED
+from divulge.extraction.layers.first_layer import first_layer
+from divulge.extraction.layers.known_layers import Array, KnownLayers
+from divulge.extraction.layers.layer_search import LayerSearch, with_identity
+from divulge.extraction.layers.output_fit import OutputFit, fit_output
+from divulge.extraction.layers.query_points import extreme_points
+from divulge.extraction.layers.query_space import QuerySpace
+from divulge.extraction.layers.survey import Survey
+from divulge.extraction.relu_network import NetworkEstimate
+from divulge.extraction.result import Extraction
+from divulge.extraction.verification import Verification, row_size, verify
+from divulge.models import MLP
+from divulge.oracles.ledger import Spent
+
+CHECKS = 20_000
+"""Fresh rows that verify a copy by default: copies that are wrong on one input in 10,000 occur, and most are caught."""
+FIRST_CHECKS = 300
+"""Fresh rows while much is wrong."""
+EXTREMES = 0.03
+"""Extreme rows for each layer, as a share of the fresh rows."""
+FARTHER = 5.0
+FAR = 100.0
+SEGMENTS, MORE_SEGMENTS = 16, 12
+ATTEMPTS = 14
+INDEPENDENT = 1e6
+"""Largest condition number of a first layer whose rows count as independent."""
+MANY_CONTRADICT = 120
+WRONG_SEGMENTS = 4
+IMPRECISE = 1e-7
+"""Errors below this share of the deviation are imprecision, not neurons that were missed."""
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How many hidden layers there are at most, and their widths where the caller knows them."""
+
+    most: int = 8
+    widths: tuple[int, ...] | None = None
+
+
+def checked_depth(layers: int, widths: Sequence[int] | None) -> Depth:
+    """The parameters ``layers`` and ``widths`` of an attack, refused if they make no sense."""
+    checked_whole("layers", layers, at_least=1)
+    if widths is None:
+        return Depth(layers)
+    for width in widths:
+        checked_whole("each of widths", width, at_least=1)
+    return Depth(max(1, len(widths)), tuple(widths))
+
+
+@dataclass(frozen=True)
+class DeepCopy:
+    """A first layer, the layers on it, and the output."""
+
+    space: QuerySpace
+    layers: KnownLayers
+    output: OutputFit
+
+    def value(self, X: Tensor) -> Tensor:
+        """Outputs [n, k] at rows in the attack's coordinates."""
+        return torch.from_numpy(self(X.numpy()))
+
+    def __call__(self, X: Array) -> Array:
+        return np.asarray(self.layers(self.space.from_inputs(X)) @ self.output.weight.T + self.output.bias)
+
+    @property
+    def stack(self) -> list[tuple[Array, Array]]:
+        """Weights and biases of all layers, the output's last."""
+        first = [] if self.space.first is None else [self.space.first]
+        hidden = list(zip(self.layers.weights, self.layers.biases, strict=True))
+        return [*first, *hidden, (self.output.weight, self.output.bias)]
+
+    @property
+    def widths(self) -> list[int]:
+        return [len(bias) for _, bias in self.stack[:-1]]
+
+    def model(self) -> MLP:
+        """The copy as an MLP."""
+        model = MLP([self.space.inputs, *self.widths, len(self.output.bias)]).to(torch.float64)
+        linear = [layer for layer in model if isinstance(layer, nn.Linear)]
+        with torch.no_grad():
+            for layer, (weight, bias) in zip(linear, self.stack, strict=True):
+                layer.weight.copy_(torch.from_numpy(weight))
+                layer.bias.copy_(torch.from_numpy(bias))
+        return model.eval()
+
+
+class DeepAttack:
+    """One run: what was asked, what is known, and how it ends."""
+
+    def __init__(
+        self, space: AttackSpace, survey: Survey, *, exact: float, seed: int, checks: int | None, depth: Depth,
+        reach: float, one_layer: Extraction, began: float,
+        in_activations: Callable[[tuple[Array, Array]], Survey],
+    ) -> None:  # fmt: skip
+        self.space, self.oracle, self.exact = space, space.oracle, exact
+        self.seed, self.checks, self.depth = seed, checks or CHECKS, depth
+        self.lines, self.in_activations, self.reach = survey, in_activations, reach
+        self.one_layer, self.began = one_layer, began
+        self.rng = np.random.default_rng(seed)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.first: tuple[Array, Array] | None = None
+        self.search: LayerSearch | None = None
+        self.copy: DeepCopy | None = None
+        self.verification: Verification | None = None
+        self.verified = Spent()
+        self.first_cost = 0
+
+    def run(self) -> Extraction:
+        """The extraction."""
+        try:
+            return self.result(self._rebuild())
+        except ARITHMETIC:
+            return self.result(UNSETTLED)
+        except DivulgeError as error:
+            error.partial = self.result(str(error))
+            raise
+
+    def _rebuild(self) -> str:
+        """Do it all; the reason why the copy is not exact, or nothing."""
+        report("first layer", None, None, queries=self.oracle.ledger.total)
+        self.first = first_layer(self.lines, self.reach, self.rng)
+        self.first_cost = self.space.spent.total
+        if self.first is None:
+            return "The first layer was not found completely: the target may have units other than ReLU."
+        search = self.search = self._layer_search(self.first)
+        search.add_segments(SEGMENTS, search.base)
+        reason = ""
+        for attempt in range(ATTEMPTS):
+            search.patience = attempt // 2
+            if attempt % 2 == 0:
+                search.settled = search.base
+            peeled = search.peel()
+            reason = peeled.reason
+            if not reason:
+                self._fit(search, peeled.layers)
+                searched = search.survey.segments
+                reason = self._judged(search)
+                if not reason:
+                    return ""
+                if search.survey.segments > searched:  # through rows where the copy is wrong
+                    continue
+            search.add_segments(MORE_SEGMENTS, peeled.stuck or search.base)
+        return f"The layers were not found completely. {reason[:1].upper()}{reason[1:]}."
+
+    def _layer_search(self, first: tuple[Array, Array]) -> LayerSearch:
+        weight, bias = first
+        inputs = weight.shape[1]
+        if len(weight) <= inputs and np.linalg.cond(weight) < INDEPENDENT:
+            survey, base = self.in_activations(first), KnownLayers(len(bias))
+            most = self.depth.most - 1
+        else:
+            survey, base = Survey(self.lines.space), KnownLayers(inputs, (weight,), (bias,))
+            most = self.depth.most
+        return LayerSearch(survey, base, most, self.rng)
+
+    def _fit(self, search: LayerSearch, layers: KnownLayers) -> None:
+        """The output; if many samples contradict it, with the linear part that an always-on neuron leaves."""
+        output = fit_output(search.survey, layers, self.rng)
+        if len(output.contradicting) > MANY_CONTRADICT and len(layers):
+            wider = with_identity(layers)
+            again = fit_output(search.survey, wider, self.rng)
+            fits = len(wider) > 1 or search.survey.space.positive
+            if fits and len(again.contradicting) < len(output.contradicting):
+                layers, output = wider, again
+        self.copy = DeepCopy(search.survey.space, layers, output)
+
+    # -- fresh rows ---------------------------------------------------------------------------------------------------
+
+    def _judged(self, search: LayerSearch) -> str:
+        """Few fresh rows while much is wrong, all of them before a copy is called exact; a reason if it is not."""
+        assert self.copy is not None
+        before = self.space.spent
+        reason = self._checked(search, min(FIRST_CHECKS, self.checks)) or self._checked(search, self.checks)
+        if not reason:
+            self.verified = self.space.spent - before
+        return reason
+
+    def _checked(self, search: LayerSearch, checks: int) -> str:
+        copy = self.copy
+        assert copy is not None
+        verification = self.verification = verify(
+            self.space, copy.value, self._hyperplanes(), checks=checks, tolerance=self.exact,
+            generator=self.generator, farthest=FAR, also=self._unusual_rows(copy, checks),
+        )  # fmt: skip
+        report("verifying", None, None, neurons=sum(copy.widths), queries=self.oracle.ledger.total)
+        outside = copy.output.contradicting
+        unseen = search.unseen_entries(copy.layers)
+        wrong = verification.off > verification.allowed
+        if not bool(wrong.any()) and not verification.reason:  # every row that was asked agrees too
+            return f"the copy agrees on all rows, but {unseen} of its weights were never seen" if unseen else ""
+        self._search_wrong(search, verification, wrong.numpy(), outside)
+        layers = copy.layers
+        doubtful = [depth for depth, count in search.unseen.items() if count and depth < len(layers)]
+        search.settled = layers.first(max(len(search.base), min([*doubtful, len(layers) - 1])))
+        return verification.reason.rstrip(".")
+
+    def _search_wrong(self, search: LayerSearch, verification: Verification, wrong: Array, outside: Array) -> None:
+        """Search segments from rows where the copy is right to rows where it is wrong."""
+        space, rng = search.survey.space, self.rng
+        X = verification.X.numpy()
+        off = (verification.off / verification.allowed).numpy() * self.exact
+        rows = rng.permutation(np.flatnonzero(wrong))[:WRONG_SEGMENTS]
+        ends = np.concatenate([
+            space.from_inputs(X[rows]), search.survey.data.Y[rng.permutation(outside)[:WRONG_SEGMENTS]]
+        ])  # fmt: skip
+        right = np.flatnonzero(~wrong)
+        if len(right) and len(ends) and off.max() > IMPRECISE:
+            search.search_between(space.from_inputs(X[rng.choice(right, size=len(ends))]), ends)
+        search.another_layer = bool(wrong.mean() > 0.3) and not search.another_layer
+
+    def _unusual_rows(self, copy: DeepCopy, checks: int) -> Tensor:
+        """Rows farther out than typical ones, and rows at the ends of what each layer's activations can be."""
+        rows = [FARTHER * self.rng.normal(size=(checks // 4, self.oracle.input_dim))]
+        count = max(1, int(EXTREMES * checks))
+        for depth in range(len(copy.layers) + 1):
+            extremes = extreme_points(copy.space, copy.layers.first(depth), count, self.rng)
+            rows.append(copy.space.to_inputs(extremes))
+        return torch.from_numpy(np.concatenate(rows))
+
+    def _hyperplanes(self) -> NetworkEstimate:
+        """The first layer, rows of unit length, beside whose hyperplanes fresh rows are drawn."""
+        assert self.first is not None
+        weight, bias = self.first
+        size = np.linalg.norm(weight, axis=1)
+        outputs = self.oracle.output_dim
+        return NetworkEstimate.of(
+            weight / size[:, None], bias / size, np.zeros((outputs, len(bias))),
+            np.zeros((outputs, weight.shape[1])), np.zeros(outputs),
+        )  # fmt: skip
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def result(self, reason: str) -> Extraction:
+        """Everything known so far; the copy of one hidden layer while there is no deeper one."""
+        found = self._found()
+        return replace(
+            found, exact=not reason, reason=reason, ledger=self.space.spent, verification=self.verified,
+            seconds=time.perf_counter() - self.began, facts={**found.facts, "queries": self._queries()},
+        )  # fmt: skip
+
+    def _found(self) -> Extraction:
+        copy, verification = self.copy, self.verification
+        if copy is None or verification is None or self.search is None:
+            return self.one_layer
+        off = self.space.differences(verification.truth, copy.value(verification.X))
+        stolen = Extraction(
+            model=self.space.deeper(copy.model()), width=sum(copy.widths), exact=False, seed=self.seed,
+            worst_error=float((off / row_size(verification.X)).max()), scale=verification.scale,
+            method=self.one_layer.method, verified_points=len(verification.X), notes=self._notes(copy.widths),
+            facts={
+                "widths": copy.widths,
+                "unseen_entries": self.search.unseen_entries(copy.layers),
+                "verification": verification.facts(),
+            },
+        )  # fmt: skip
+        return self.space.as_shown(stolen)
+
+    def _queries(self) -> dict[str, int]:
+        """Rows asked for the first layer, for all others, and to verify the copy."""
+        total = self.space.spent.total
+        return {
+            "first layer": self.first_cost or total,
+            "further layers": total - (self.first_cost or total) - self.verified.total,
+            "verification": self.verified.total,
+        }
+
+    def _notes(self, widths: list[int]) -> tuple[str, ...]:
+        expected = self.depth.widths
+        if not widths or expected is None or list(expected) == widths:
+            return ()
+        return (
+            f"Hidden layers of {widths} neurons were found where you expected {list(expected)}: dead neurons leave no "
+            "trace, and neurons on the same hyperplane count as one.",
+        )

@@ -1,0 +1,58 @@
+"""The first layer: the hyperplanes that every line through the inputs crosses.
+
+Hyperplanes of deeper layers bend, and are crossed elsewhere on another line; those of the first layer are the same on
+all lines. Lines are added until the hyperplanes found account for the rank of all gradients. Lines that an attack on
+one hidden layer has searched already are taken over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from divulge.extraction.layers.known_layers import Array, KnownLayers
+from divulge.extraction.layers.orientation import orientation
+from divulge.extraction.layers.peeling import CONTINUES, next_layer
+from divulge.extraction.layers.survey import Survey
+
+LINES, MOST_LINES = 2, 6
+LINES_IF_DEPENDENT = 3
+"""Fewest lines for a layer with more rows than their rank."""
+LENIENT_LINES, LENIENT = 5, 0.7
+"""From so many lines on a hyperplane need not show on all of them."""
+RANK = 1e-9
+
+
+def first_layer(survey: Survey, reach: float, rng: np.random.Generator) -> tuple[Array, Array] | None:
+    """Weights and biases of the first layer, turned to their active sides; None if they were not all found."""
+    inputs = survey.space.dim
+    nothing = KnownLayers(inputs)
+    layer = _oriented(survey, nothing, rng) if survey.segments >= LINES else None
+    while layer is None and survey.segments < MOST_LINES:
+        count = max(1, LINES - survey.segments)
+        origin, direction = rng.normal(size=(2, count, inputs))
+        survey.add(origin, origin + direction, [-reach, -1.0, 1.0, reach], spread=1.0)
+        layer = _oriented(survey, nothing, rng)
+    return layer
+
+
+def _oriented(survey: Survey, nothing: KnownLayers, rng: np.random.Generator) -> tuple[Array, Array] | None:
+    data = survey.data
+    continues = CONTINUES if survey.segments < LENIENT_LINES else LENIENT
+    found, _ = next_layer(survey, nothing, data.kinked, continues=continues)
+    rank = _rank(data.gradient, rng)
+    dependent = len(found) > rank
+    if not found or len(found) < rank or (
+        dependent and (rank < nothing.inputs or survey.segments < LINES_IF_DEPENDENT)
+    ):  # fmt: skip
+        return None
+    weight = np.array([neuron.row for neuron in found])
+    bias = np.array([neuron.bias for neuron in found])
+    sign = orientation(survey, nothing, weight, bias, rng)
+    return (weight * sign[:, None], bias * sign) if (sign != 0).all() else None
+
+
+def _rank(gradient: Array, rng: np.random.Generator) -> int:
+    """Dimension of the space that the gradients [n, k, d] lie in."""
+    rows = np.einsum("nkd,nk->nd", gradient, rng.normal(size=gradient.shape[:2]))
+    s = np.linalg.svd(rows, compute_uv=False)
+    return int((s > RANK * s[0]).sum())

@@ -1,0 +1,162 @@
+"""All layers after the first, peeled one by one from the kinks of a survey, which grows where they do not suffice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from divulge.core.progress import report
+from divulge.extraction.layers.candidate_test import confirmed
+from divulge.extraction.layers.known_layers import Array, KnownLayers
+from divulge.extraction.layers.neuron import Neuron
+from divulge.extraction.layers.orientation import orientation
+from divulge.extraction.layers.partial_rows import OUTSIDE, PartialRows
+from divulge.extraction.layers.peeling import next_layer
+from divulge.extraction.layers.query_points import segments
+from divulge.extraction.layers.survey import Survey
+from divulge.extraction.layers.unseen_entries import segment_for_entry
+
+START = [0.0, 1.0]
+"""First places asked on a segment."""
+SHORTEST = 1e-6
+"""Segments shorter than this share of their distance from the origin are not searched."""
+FEW, FEW_SHARE = 2, 0.03
+"""So many kinks, and this share of all, may stay unexplained: two in one interval, mostly."""
+ENTRY_ROUNDS = 4
+MOST_ENTRIES, ENTRIES_PER_NEURON = 40, 4
+"""Entries are looked for one by one only if no more than this are unseen."""
+UNSEEN_SHARE = 0.02
+"""Share of a layer's entries that may stay unseen before the layer above is tried, times the patience."""
+SELDOM, SELDOM_AT_FIRST = 10, 6
+"""Neurons with fewer kinks are tested before they are believed, and before their entries are looked for."""
+
+
+@dataclass(frozen=True)
+class Peeled:
+    """What peeling came to: the layers, why they are not all, and the layers whose activations need more segments."""
+
+    layers: KnownLayers
+    reason: str = ""
+    stuck: KnownLayers | None = None
+
+
+class LayerSearch:
+    """The survey, the layers that need not be doubted, and the entries that were never seen."""
+
+    def __init__(self, survey: Survey, base: KnownLayers, most_layers: int, rng: np.random.Generator) -> None:
+        self.survey, self.base, self.most_layers, self.rng = survey, base, most_layers, rng
+        self.settled = base
+        self.unseen: dict[int, int] = {}  # by layer
+        self.patience = 0
+        self.another_layer = False
+        """Whether a few unexplained kinks are taken for a further layer."""
+
+    def unseen_entries(self, layers: KnownLayers) -> int:
+        """Weights of these layers that no kink has shown."""
+        return sum(count for depth, count in self.unseen.items() if depth < len(layers))
+
+    def add_segments(self, count: int, layers: KnownLayers) -> None:
+        """Search segments between points whose activations in the last of ``layers`` differ much."""
+        begin, end = segments(self.survey.space, layers, count, self.rng)
+        self.survey.add(begin, end, START)
+
+    def search_between(self, begin: Array, end: Array) -> None:
+        """Search segments between given points."""
+        space = self.survey.space
+        if space.positive:
+            begin, end = (np.where(Y > 0, Y, 1e-4 * self.rng.random(Y.shape)) for Y in (begin, end))
+        long = np.linalg.norm(end - begin, axis=1) > SHORTEST * np.linalg.norm(begin, axis=1)
+        if long.any():
+            self.survey.add(begin[long], end[long], START)
+
+    def peel(self) -> Peeled:
+        """All layers that the survey tells, starting from those that are settled."""
+        layers = self.settled
+        while len(layers) < self.most_layers:
+            self.settled = layers
+            open_ = self._open(layers)
+            found, rows = next_layer(self.survey, layers, open_)
+            astray = int((rows.misfit > OUTSIDE).sum())
+            if astray > FEW + FEW_SHARE * len(rows.index) and len(layers) > len(self.base):
+                self.settled = layers.first(len(layers) - 1)
+                reason = f"layer {len(layers)} is incomplete: {astray} kinks contradict it"
+                return Peeled(layers, reason, self.settled)
+            if not found:
+                few = open_.sum() <= FEW + FEW_SHARE * self.survey.data.kinked.sum()
+                if few and len(layers) > len(self.base):
+                    return Peeled(layers)
+                return Peeled(layers, f"no neuron was found for {int(open_.sum())} kinks", layers)
+            found, rows = self._completed(layers, found, rows)
+            if not found:
+                return Peeled(layers, "no candidate for a neuron was confirmed", layers)
+            report("peeling layers", len(layers), None, neurons=len(found))
+            unseen = sum(neuron.unseen for neuron in found)
+            if unseen > UNSEEN_SHARE * len(found) * layers.width * self.patience:
+                return Peeled(layers, f"{unseen} weights of a layer were never seen", layers)
+            self.unseen[len(layers)] = unseen
+            last = self._is_last(layers, found, rows)
+            layers = self._with_layer(layers, found, last)
+            if last:
+                return Peeled(layers)
+        return Peeled(layers, f"there are kinks left after {self.most_layers} layers", layers)
+
+    def _open(self, layers: KnownLayers) -> Array:
+        """Intervals with a kink that no known neuron explains."""
+        data = self.survey.data
+        return data.kinked & ~layers.cross(data.Y[data.left], data.Y[data.right])
+
+    def _completed(
+        self, layers: KnownLayers, found: list[Neuron], rows: PartialRows
+    ) -> tuple[list[Neuron], PartialRows]:
+        """The neurons with entries that were unseen looked for, and without those that fail their test."""
+        space = self.survey.space
+        if not len(layers):
+            return found, rows
+        found = confirmed(space, layers, found, SELDOM_AT_FIRST, self.rng)
+        for _ in range(ENTRY_ROUNDS):
+            missing = [(neuron, unit) for neuron in found for unit in np.flatnonzero(~neuron.known).tolist()]
+            if not missing or len(missing) > MOST_ENTRIES + ENTRIES_PER_NEURON * len(found):
+                break
+            ends = [segment_for_entry(self.survey, layers, neuron, unit, self.rng) for neuron, unit in missing]
+            pairs = [pair for pair in ends if pair is not None and (pair[0] != pair[1]).any()]
+            if not pairs:
+                break
+            self.survey.add(np.array([begin for begin, _ in pairs]), np.array([end for _, end in pairs]), [0.0, 1.0])
+            found, rows = next_layer(self.survey, layers, self._open(layers))
+        return confirmed(space, layers, found, SELDOM, self.rng), rows
+
+    def _is_last(self, layers: KnownLayers, found: list[Neuron], rows: PartialRows) -> bool:
+        """Whether these neurons explain all kinks, up to a few."""
+        open_ = self._open(layers)
+        row, bias = np.array([neuron.row for neuron in found]), np.array([neuron.bias for neuron in found])
+        astray = np.zeros(len(open_), bool)
+        astray[rows.index[rows.misfit > OUTSIDE]] = True
+        left = int((self._open(layers.with_layer(row, bias)) & ~astray).sum())
+        return left == 0 or (left <= FEW + FEW_SHARE * open_.sum() and not self.another_layer)
+
+    def _with_layer(self, layers: KnownLayers, found: list[Neuron], last: bool) -> KnownLayers:
+        """The layers with the neurons on top, turned to their active sides.
+
+        A neuron whose side is unknown is kept with both in a layer between, and in the last one identity units carry
+        the difference, which is linear: activations are never negative.
+        """
+        weight = np.array([neuron.row for neuron in found])
+        bias = np.array([neuron.bias for neuron in found])
+        sign = orientation(self.survey, layers, weight, bias, self.rng)
+        unknown = sign == 0
+        sign[unknown] = 1
+        weight, bias = weight * sign[:, None], bias * sign
+        if last and unknown.any():
+            return with_identity(layers.with_layer(weight, bias))
+        return layers.with_layer(
+            np.concatenate([weight, -weight[unknown]]), np.concatenate([bias, -bias[unknown]])
+        )  # fmt: skip
+
+
+def with_identity(layers: KnownLayers) -> KnownLayers:
+    """The last layer with a unit added for each of its inputs that passes it on, as activations are never negative."""
+    weight, bias = layers.weights[-1], layers.biases[-1]
+    inputs = weight.shape[1]
+    wider = np.concatenate([weight, np.eye(inputs)]), np.concatenate([bias, np.zeros(inputs)])
+    return layers.first(len(layers) - 1).with_layer(*wider)

@@ -1,0 +1,85 @@
+"""The output layer: weights and bias that most samples agree on, by least squares on values and gradients.
+
+Samples where a neuron that was never found is active do not agree, and would spoil a plain fit. So the fit is made on
+random parts of the samples until most agree with one, and then on all of those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from divulge.extraction.layers.known_layers import Array, KnownLayers
+from divulge.extraction.layers.survey import Survey
+
+MOST_SAMPLES, FIRST_SAMPLES = 1200, 400
+TRIALS = 80
+AGREE, SAME_GRADIENT = 1e-8, 1e-6
+"""Values and gradients within these shares of the gradient's size agree; gradients beside a kink may be its other
+side's."""
+MOST_AGREE = 0.9
+EQUATIONS = 4000
+"""Equations from gradients in one fit."""
+
+
+@dataclass(frozen=True)
+class OutputFit:
+    """f = a W^T + c, and the samples of the survey that contradict it."""
+
+    weight: Array  # [k, h]
+    bias: Array  # [k]
+    contradicting: Array  # [m] indices of samples
+
+
+def fit_output(survey: Survey, layers: KnownLayers, rng: np.random.Generator) -> OutputFit:
+    """The output layer on top of ``layers``."""
+    fit = _Fit(survey, layers, rng)
+    best, agreed, smooth = np.zeros((layers.width + 1, 0)), np.zeros(len(fit.pick), bool), np.zeros(0, bool)
+    columns = layers.width + 1
+    need = max(6, 3 * columns // layers.inputs + 2)
+    for trial in range(TRIALS):
+        chosen = np.arange(len(fit.pick))[:FIRST_SAMPLES]
+        sloped = chosen[: max(need, EQUATIONS // layers.inputs)]
+        if trial:
+            chosen = rng.permutation(len(fit.pick))[: max(need, columns // 3)]
+            sloped = chosen[:need]
+        solution = fit.solve(chosen, sloped)
+        agree, flat = fit.agreement(solution)
+        if not trial or agree.sum() > agreed.sum():
+            best, agreed, smooth = solution, agree, flat
+        if agreed.mean() > MOST_AGREE:
+            break
+    if agreed.sum() > columns:
+        sloped = np.flatnonzero(agreed & smooth)[: max(20, EQUATIONS // layers.inputs)]
+        best = fit.solve(np.flatnonzero(agreed), sloped)
+    return OutputFit(best[:-1].T, best[-1], fit.pick[~agreed])
+
+
+class _Fit:
+    """A part of the samples, with their activations, values and gradients."""
+
+    def __init__(self, survey: Survey, layers: KnownLayers, rng: np.random.Generator) -> None:
+        data = survey.data
+        self.pick = rng.permutation(len(data.Y))[:MOST_SAMPLES]
+        activation, _, self.jacobian = layers.maps(data.Y[self.pick])
+        self.gradient = data.gradient[self.pick]
+        scale = 1 / (1 + np.linalg.norm(activation, axis=1, keepdims=True))
+        self.rows = np.concatenate([activation, np.ones((len(activation), 1))], axis=1) * scale
+        self.goal = data.value[self.pick] * scale
+        self.size = np.abs(self.gradient).max()
+
+    def solve(self, chosen: Array, sloped: Array) -> Array:
+        """Weights and bias [h + 1, k] from the values at some samples and the gradients at some."""
+        jacobian = self.jacobian[sloped]
+        slopes = np.concatenate([jacobian, np.zeros((len(sloped), 1, jacobian.shape[2]))], axis=1)
+        slopes = slopes.transpose(0, 2, 1).reshape(-1, self.rows.shape[1])
+        goals = self.gradient[sloped].transpose(0, 2, 1).reshape(-1, self.goal.shape[1])
+        system = np.concatenate([self.rows[chosen], slopes])
+        return np.asarray(np.linalg.lstsq(system, np.concatenate([self.goal[chosen], goals]), rcond=1e-13)[0])
+
+    def agreement(self, solution: Array) -> tuple[Array, Array]:
+        """Which samples agree in value [n], and which in gradient [n]."""
+        off = np.abs(self.rows @ solution - self.goal).max(axis=1)
+        slope = np.einsum("nhd,hk->nkd", self.jacobian, solution[:-1])
+        return off < AGREE * self.size, np.abs(slope - self.gradient).max(axis=(1, 2)) < SAME_GRADIENT * self.size

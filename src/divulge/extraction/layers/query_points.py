@@ -1,0 +1,83 @@
+"""Points worth asking, chosen without a query from the layers that are known.
+
+- far apart in the last known layer's activations, so that segments between them cross much;
+- extreme: farthest in a random direction of those activations, where neurons switch that are almost always on or off;
+- on the hyperplane of a neuron, in many cells.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from divulge.extraction.layers.known_layers import Array, KnownLayers
+from divulge.extraction.layers.neuron import Neuron
+from divulge.extraction.layers.query_space import QuerySpace
+
+ASCENT_STEPS, PROJECTIONS = 25, 40
+FARTHEST = 12.0
+"""Extreme points lie at most so many lengths of a typical point from the origin."""
+
+
+def spread_out(activation: Array, count: int, rng: np.random.Generator) -> Array:
+    """Indices of points whose activations point in directions far from each other: farthest first."""
+    a = activation / np.maximum(np.linalg.norm(activation, axis=1, keepdims=True), 1e-12)
+    a = a - a.mean(axis=0)
+    a = a / (np.sqrt((a**2).mean(axis=0)) + 1e-3 * np.abs(a).max())
+    chosen = [int(rng.integers(len(a)))]
+    distance = np.linalg.norm(a - a[chosen[0]], axis=1)
+    while len(chosen) < min(count, len(a)):
+        chosen.append(int(np.argmax(distance)))
+        distance = np.minimum(distance, np.linalg.norm(a - a[chosen[-1]], axis=1))
+    return np.array(chosen)
+
+
+def extreme_points(space: QuerySpace, layers: KnownLayers, count: int, rng: np.random.Generator) -> Array:
+    """Points whose activations in the last layer go farthest in random directions, by gradient ascent of r a / |a|."""
+    Y = space.points(count, rng)
+    r = rng.normal(size=(count, layers.width))
+    best, top = Y.copy(), np.full(count, -np.inf)
+    for step in range(ASCENT_STEPS):
+        a, _, jacobian = layers.maps(Y)
+        size = np.maximum(np.linalg.norm(a, axis=1), 1e-9)
+        score = (r * a).sum(axis=1) / size
+        better = score > top
+        best[better], top[better] = Y[better], score[better]
+        slope = np.einsum("nh,nhd->nd", r / size[:, None] - (score / size**2)[:, None] * a, jacobian)
+        pace = 0.5 * 0.9**step * np.linalg.norm(Y, axis=1) / np.maximum(np.linalg.norm(slope, axis=1), 1e-12)
+        Y = space.kept_inside(Y + pace[:, None] * slope, rng, 1e-3)
+        Y = Y * np.minimum(1, FARTHEST * np.sqrt(space.dim) / np.linalg.norm(Y, axis=1))[:, None]
+    return best
+
+
+def segments(space: QuerySpace, layers: KnownLayers, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Begin and end [count, dim] of segments between points whose activations differ much; half end at extremes."""
+    pool = space.points(800, rng)
+    if len(layers) > 1:  # prefer cells where rows show completely: no layer below has fewer units on than the last
+        _, on, _ = layers.units(pool)
+        slack = layers.first(len(layers) - 1).units(pool)[2] - on.sum(axis=1)
+        pool = pool[np.argsort(-np.minimum(slack, 1), kind="stable")[: max(200, int((slack >= 0).sum()))]]
+    begin = pool[spread_out(layers(pool), count, rng)]
+    end = pool[rng.choice(len(pool), size=count, replace=False)]
+    if layers.width > 1:
+        end[::2] = extreme_points(space, layers, len(end[::2]), rng)
+    return begin, end
+
+
+def hyperplane_points(
+    space: QuerySpace, layers: KnownLayers, neuron: Neuron, count: int, rng: np.random.Generator
+) -> Array:
+    """Points on a neuron's hyperplane, from projecting ``count`` others onto it; few or none if it is hard to reach."""
+    Y = space.points(count, rng)
+    for step in range(PROJECTIONS):
+        activation, _, jacobian = layers.maps(Y)
+        before, normal = activation @ neuron.row + neuron.bias, neuron.row @ jacobian
+        Y = Y - (before / np.maximum((normal**2).sum(axis=1), 1e-12))[:, None] * normal
+        if step < PROJECTIONS - 1:
+            Y = space.kept_inside(Y, rng, 1e-3 * float(np.median(np.abs(Y))))
+    activation, on, _ = layers.units(Y)
+    largest = np.abs(Y).max(axis=1)
+    good = ~(on & ~neuron.known).any(axis=1) & (np.abs(activation @ neuron.row + neuron.bias) < 1e-9 * (1 + largest))
+    good &= largest < 100
+    if space.positive:
+        good &= (Y > 0).all(axis=1)
+    return np.asarray(Y[good])

@@ -1,0 +1,145 @@
+"""Everything that was asked on segments: samples, the intervals between neighbours, and the kinks in them.
+
+A kink is a point of the bent hyperplane of some neuron, of whatever layer, and the jump of the gradient there is along
+its normal. All kinks are kept, and are used for all layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+
+from divulge.extraction.gradients.affine_maps import SampleLines
+from divulge.extraction.gradients.kink_search import KinkSearch, Samples, Tolerance
+from divulge.extraction.layers.known_layers import Array
+from divulge.extraction.layers.query_space import QuerySpace
+
+JUMP = 1e-10
+"""Smallest change of the gradient that is a kink, as a share of the gradient."""
+ROUNDING = 2e-14
+"""Error of values, as a share of the sizes of values and slopes: some 100 units in the last place."""
+STRONG = 0.1
+"""Kinks whose jump is a smaller share of the gradient than this count less, in proportion."""
+
+
+@dataclass
+class Batch:
+    """Samples and intervals, each as one array."""
+
+    Y: Array  # [n, dim]
+    value: Array  # [n, k]
+    gradient: Array  # [n, k, dim]
+    left: Array  # [m] sample at the left end of each interval
+    right: Array  # [m]
+    kinked: Array  # [m] whether the interval holds a kink
+    kink: Array  # [m, dim] where it is
+    normal: Array  # [m, dim]
+    strength: Array  # [m] jump as a share of the gradient
+    weight: Array  # [m] how much the equations of each kink count
+
+
+class Survey:
+    """All samples and intervals of the segments searched in one space."""
+
+    def __init__(self, space: QuerySpace) -> None:
+        self.space = space
+        self.segments = 0
+        self._batch: Batch | None = None
+
+    @property
+    def data(self) -> Batch:
+        assert self._batch is not None
+        return self._batch
+
+    def append(self, new: Batch, segments: int) -> None:
+        """Add the samples and intervals of further segments."""
+        self.segments += segments
+        if self._batch is None:
+            self._batch = new
+            return
+        old = self._batch
+        new.left, new.right = new.left + len(old.Y), new.right + len(old.Y)
+        parts = {part.name: (getattr(old, part.name), getattr(new, part.name)) for part in fields(Batch)}
+        self._batch = Batch(**{name: np.concatenate(both) for name, both in parts.items()})
+
+    def add(self, begin: Array, end: Array, start: list[float], *, spread: float = 0.5) -> None:
+        """Search segments begin + t (end - begin) for all their kinks; ``start`` are the first places t asked."""
+        search_segments(self, begin, end, start, spread=spread)
+
+
+def search_segments(survey: Survey, begin: Array, end: Array, start: list[float], *, spread: float) -> None:
+    """All kinks of segments from gradients, added to a survey."""
+    along = end - begin
+    space = survey.space
+
+    def ask(line: torch.Tensor, t: torch.Tensor) -> Samples:
+        i, s = line.numpy(), t.numpy()
+        value, jacobian = space.maps(begin[i] + s[:, None] * along[i])
+        slope = np.einsum("nkd,nd->nk", jacobian, along[i])
+        return Samples(line, t, *(torch.from_numpy(np.ascontiguousarray(part)) for part in (value, slope, jacobian)))
+
+    places = torch.tensor([start] * len(begin), dtype=torch.float64)
+    search = KinkSearch(ask, places, Tolerance(jump=0.0, value=0.0, drift=0.0), spread=spread, quick=True)
+    search.set_tolerance(tolerance_of(search.samples))
+    search.run()
+    survey.append(batch_of(search, begin, along), len(begin))
+
+
+def search_again(survey: Survey, lines: SampleLines) -> None:
+    """Find the kinks that an earlier search of a line left open, and add the line to a survey of inputs."""
+    begin, along = lines.origins.numpy(), lines.directions.numpy()
+    order = torch.cat([part.t for part in lines.answers]).argsort()
+    parts = zip(*(vars(part).values() for part in lines.answers), strict=True)
+    known = Samples(*(torch.cat(part)[order] for part in parts))
+
+    def ask(line: torch.Tensor, t: torch.Tensor) -> Samples:
+        value, gradient = lines.target.maps(lines.at(line, t))
+        return Samples(line, t, value, torch.einsum("nkd,nd->nk", gradient, lines.directions[line]), gradient)
+
+    search = KinkSearch(lambda line, t: known, known.t[None], tolerance_of(known), quick=True)
+    search.ask = ask
+    search.run()
+    survey.append(batch_of(search, begin, along), 1)
+
+
+def tolerance_of(samples: Samples) -> Tolerance:
+    """What counts as equal, from the sizes of the first answers."""
+    assert samples.gradient is not None
+    near = samples.t.abs() <= 1.0
+    size = float(samples.gradient.flatten(1).norm(dim=1).max())
+    slope, level = float(samples.slope.norm(dim=1).max()), float(samples.value[near].norm(dim=1).max())
+    return Tolerance(jump=JUMP * size, value=ROUNDING * (slope + level + size), drift=ROUNDING * (slope + size))
+
+
+def batch_of(search: KinkSearch, begin: Array, along: Array) -> Batch:
+    """The samples of a finished search and the kinks between them."""
+    samples = search.samples
+    assert samples.gradient is not None
+    line, t, jacobian = samples.line.numpy(), samples.t.numpy(), samples.gradient.numpy()
+    left, right = search.left.numpy(), search.right.numpy()
+    kinked = ~search.empty.numpy()
+    crossing = np.clip(search.crossing.numpy(), t[left], t[right])
+    normal, strength = np.zeros((len(left), begin.shape[1])), np.zeros(len(left))
+    normal[kinked], strength[kinked] = normals(jacobian[left[kinked]], jacobian[right[kinked]])
+    return Batch(
+        Y=begin[line] + t[:, None] * along[line], value=samples.value.numpy(), gradient=jacobian, left=left,
+        right=right, kinked=kinked, kink=begin[line[left]] + crossing[:, None] * along[line[left]], normal=normal,
+        strength=strength, weight=np.minimum(1.0, strength / STRONG),
+    )  # fmt: skip
+
+
+def normals(before: Array, after: Array) -> tuple[Array, Array]:
+    """Unit normals [m, d] of the jumps between gradients [m, k, d], and their sizes as shares of the gradients [m]."""
+    jump = after - before
+    if jump.shape[1] > 1:  # the direction that all outputs share
+        gram = jump @ jump.transpose(0, 2, 1)
+        mix = np.linalg.eigh(gram)[1][:, :, -1]
+        row = np.einsum("mk,mkd->md", mix, jump)
+    else:
+        row = jump[:, 0]
+    size = np.linalg.norm(jump, axis=(1, 2))
+    level = np.linalg.norm(np.abs(before) + np.abs(after), axis=(1, 2))
+    tiny = np.finfo(float).tiny
+    return row / np.maximum(np.linalg.norm(row, axis=1, keepdims=True), tiny), size / np.maximum(level, tiny)

@@ -1,0 +1,1 @@
+"""The machinery of copies that are learned by training."""

@@ -1,0 +1,1 @@
+"""Training inverted: the record for which training ends at the released weights."""

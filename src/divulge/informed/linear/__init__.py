@@ -1,0 +1,1 @@
+"""The missing record of a generalised linear model: equations and their solutions."""

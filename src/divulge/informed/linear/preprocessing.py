@@ -1,0 +1,82 @@
+"""The steps of a Pipeline in front of a linear model, and the way back through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from divulge.core.errors import UnsupportedModel
+from divulge.informed.linear.models import Array
+from divulge.informed.linear.scale import column_spread
+
+_LEAK = "the fitted StandardScaler alone gives the record away: n * mean - sum of the known rows"
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The known rows, the model's features of a row, and the row of features."""
+
+    known: Array
+    """The known rows, in their own units [n, d]."""
+    forward: Callable[[Array], Array]
+    """Rows [m, d] to the model's features."""
+    back: Callable[[Array], Array]
+    """Features of one row to the row."""
+    notes: tuple[str, ...] = ()
+    from_scaler: Array | None = None
+    """The record as the scaler's mean gives it away."""
+
+    @cached_property
+    def scale(self) -> Array:
+        """The unit of each column: its spread over the known rows [d]."""
+        return column_spread(self.known)
+
+    @property
+    def scaler_error(self) -> float:
+        """The error that rounding leaves of the scaler's record, in units of each column's spread.
+
+        The mean and the sum of n rows are good to n units in the last place.
+        """
+        off = np.finfo(float).eps * len(self.known) * np.abs(self.known).max(axis=0)
+        return float(np.square(off / self.scale).mean())
+
+    @classmethod
+    def of(cls, steps: list[tuple[str, Any]], X: Array) -> Preprocessing:
+        """From the steps of a fitted Pipeline, without its last one."""
+        steps = [(name, step) for name, step in steps if step is not None and step != "passthrough"]
+        for name, step in steps:
+            if not hasattr(step, "inverse_transform"):
+                raise UnsupportedModel(
+                    f"The pipeline's step {name!r} ({type(step).__name__}) cannot be undone; give the last step itself "
+                    "with the known rows already transformed, to get the record in its features."
+                )
+
+        def forward(rows: Array) -> Array:
+            for _, step in steps:
+                rows = np.asarray(step.transform(rows), dtype=np.float64)
+            return rows
+
+        def back(row: Array) -> Array:
+            rows = row[None]
+            for _, step in reversed(steps):
+                rows = np.asarray(step.inverse_transform(rows), dtype=np.float64)
+            first: Array = rows[0]
+            return first
+
+        leak = _leak(steps[0][1], X) if steps else None
+        return cls(X, forward, back, () if leak is None else (_LEAK,), leak)
+
+
+def _leak(step: Any, X: Array) -> Array | None:
+    """The unknown record from the mean of a StandardScaler that saw the known rows and one more."""
+    if type(step).__name__ != "StandardScaler" or step.mean_ is None:
+        return None
+    seen = np.asarray(step.n_samples_seen_)
+    if not np.all(seen == len(X) + 1):
+        return None
+    record: Array = step.mean_ * seen - X.sum(axis=0)
+    return record

@@ -1,0 +1,1 @@
+"""Shadow models, and reconstructors learned from them."""

@@ -1,0 +1,9 @@
+"""Can they tell that somebody was in it? Membership inference, record by record."""
+
+from __future__ import annotations
+
+from divulge.membership.attack import METHODS, attack
+from divulge.membership.epsilon import one_run_epsilon, one_run_p_value
+from divulge.membership.result import Membership
+
+__all__ = ["METHODS", "Membership", "attack", "one_run_epsilon", "one_run_p_value"]

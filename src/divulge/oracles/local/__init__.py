@@ -1,0 +1,1 @@
+"""Models in this process behind the counter: modules, estimators and functions."""

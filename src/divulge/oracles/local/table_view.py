@@ -1,0 +1,142 @@
+"""A table of mixed columns as rows of numbers, so that an attack can ask a pipeline that takes DataFrames.
+
+Every column becomes one number. A column of numbers is scaled so that the table's own range is [0, 1]; values beyond
+the range are extrapolated. A column of m categories cuts [0, 1] into m equal parts, one for each value in sorted order;
+numbers outside [0, 1] stand for the first or the last value. A uniform draw from [0, 1] therefore takes numbers from
+their ranges and categories from their values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from divulge.core.errors import InvalidInput, MissingPackage, WrongShape
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """One column of a table and its place in the numeric view.
+
+    Parameters
+    ----------
+    name : str
+        The column's name.
+    low, high : float
+        The range that becomes [0, 1], for a column of numbers.
+    categories : tuple
+        The values of a column of categories, in order; empty for a column of numbers.
+    """
+
+    name: str
+    low: float = 0.0
+    high: float = 1.0
+    categories: tuple[object, ...] = ()
+
+    def decode(self, x: NDArray[np.float64]) -> Any:
+        """The column's own values for numbers of the view."""
+        if not self.categories:
+            return self.low + x * (self.high - self.low)
+        index = np.clip(np.floor(x * len(self.categories)), 0, len(self.categories) - 1).astype(int)
+        values = np.empty(len(self.categories), dtype=object)
+        values[:] = self.categories
+        return values[index]
+
+    def encode(self, values: Any) -> NDArray[np.float64]:
+        """Numbers of the view for the column's own values."""
+        if not self.categories:
+            return (np.asarray(values, dtype=np.float64) - self.low) / (self.high - self.low)
+        places = {value: place for place, value in enumerate(self.categories)}
+        try:
+            index = np.array([places[value] for value in values], dtype=np.float64)
+        except KeyError as error:
+            raise InvalidInput(f"Column {self.name!r} has no value {error.args[0]!r} in the table given.") from error
+        return (index + 0.5) / len(self.categories)
+
+
+class TableView:
+    """The numeric view of a DataFrame: ``columns`` is the mapping, ``encode`` and ``decode`` apply it.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        Example rows: every column's range or values are taken from them.
+
+    Raises
+    ------
+    InvalidInput
+        If the table has no rows, or a column of dates, missing values or values of another kind.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from divulge.oracles.local.table_view import TableView
+    >>> view = TableView(pd.DataFrame({"age": [20, 60], "job": ["cook", "pilot"]}))
+    >>> view.decode([[0.5, 0.2], [0.0, 0.9]])
+        age    job
+    0  40.0   cook
+    1  20.0  pilot
+    """
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingPackage("A table of mixed columns needs pandas; install divulge[tables].") from error
+        if not isinstance(table, pd.DataFrame):
+            raise InvalidInput(f"table= is a pandas DataFrame of example rows, not a {type(table).__name__}.")
+        if table.empty:
+            raise InvalidInput("table= has no rows; give some that the model was made for.")
+        self.columns = tuple(_column(name, table[name]) for name in table.columns)
+        self._dtypes = {str(name): table[name].dtype for name in table.columns}
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return len(self.columns)
+
+    def decode(self, X: Any) -> pd.DataFrame:
+        """The DataFrame that rows of the view [n, d] stand for."""
+        import pandas as pd
+
+        rows = np.asarray(X, dtype=np.float64)
+        return pd.DataFrame({column.name: self._typed(column, rows[:, k]) for k, column in enumerate(self.columns)})
+
+    def encode(self, table: pd.DataFrame) -> NDArray[np.float64]:
+        """The rows [n, d] of the view that a DataFrame stands for."""
+        missing = [column.name for column in self.columns if column.name not in table.columns]
+        if missing:
+            raise WrongShape(f"The table lacks the columns {', '.join(missing)}.")
+        return np.stack([column.encode(table[column.name]) for column in self.columns], axis=1)
+
+    def _typed(self, column: TableColumn, x: NDArray[np.float64]) -> Any:
+        import pandas as pd
+
+        dtype = self._dtypes[column.name]
+        values = pd.Series(column.decode(x))
+        return values.astype(dtype) if column.categories else values
+
+
+def _column(name: object, values: Any) -> TableColumn:
+    import pandas as pd
+
+    if values.isna().any():
+        raise InvalidInput(f"Column {name!r} of the table has missing values; fill them or drop those rows.")
+    numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    if numeric and not isinstance(values.dtype, pd.CategoricalDtype):
+        low, high = float(values.min()), float(values.max())
+        if not np.isfinite([low, high]).all():
+            raise InvalidInput(f"Column {name!r} of the table holds infinite values.")
+        return TableColumn(str(name), low, high if high > low else low + 1.0)
+    if pd.api.types.is_datetime64_any_dtype(values):
+        raise InvalidInput(f"Column {name!r} of the table holds dates; turn them into numbers first.")
+    try:
+        return TableColumn(str(name), categories=tuple(sorted(values.unique())))
+    except TypeError as error:
+        raise InvalidInput(f"Column {name!r} of the table mixes kinds of values: {error}.") from error

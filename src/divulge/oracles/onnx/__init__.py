@@ -1,0 +1,1 @@
+"""ONNX files behind the counter, read as a graph, and written."""

@@ -1,0 +1,1 @@
+"""Training inputs out of the difference of two checkpoints."""

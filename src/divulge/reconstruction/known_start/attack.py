@@ -1,0 +1,246 @@
+"""Training inputs out of the difference of two checkpoints: the start of a training and its end.
+
+Haim et al. 2022 reconstruct from the end alone, and need a start near zero and one output. With the start, the first
+changed dense layer holds the exact span of the inputs (``difference.py``), whatever the scale of the start, the loss
+and the number of outputs. The inputs are separated in the span (``pictures.py``), then made exact by the zeros of the
+other factor (``rows.py``, ``search.py``). Of the separated and the assembled inputs those are returned that agree
+better with the range of values and with the units that were never on (``evidence.py``).
+
+An input is certified if its row vanishes at more units than can be forced, no mixture of rows vanishes there, and the
+input itself lies in the range and leaves those units off.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from divulge.core.errors import UnsupportedModel
+from divulge.core.images import picture_shape
+from divulge.reconstruction.known_start import labels, pictures, tables
+from divulge.reconstruction.known_start.difference import LayerPair, Span, Spectrum, difference, span_of
+from divulge.reconstruction.known_start.evidence import Evidence, evidence
+from divulge.reconstruction.known_start.inversion import invert
+from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
+from divulge.reconstruction.known_start.search import Factors, Separate, corrected, search
+from divulge.reconstruction.known_start.verdicts import check
+from divulge.reconstruction.matching import correlation
+from divulge.reconstruction.result import Reconstruction
+from divulge.reconstruction.value_bounds import Bound, ValueBounds, checked_bounds, infer_mean
+from divulge.training.recipe import Recipe
+
+Start = nn.Module | str | Path | Recipe
+SECONDS = 120.0
+MISSED = 0.02
+"""The share of its features that a certified picture may miss."""
+SAME = 0.98
+"""The correlation from which on an input is taken for one that is known exactly."""
+
+
+def opened(start: Start) -> nn.Module:
+    """The start as a module: a file is loaded, a recipe's seed gives its initial model."""
+    from divulge.oracles import load_model
+
+    if isinstance(start, str | Path) and Path(start).suffix == ".json" and Path(start).name == "recipe.json":
+        start = Recipe.load(start)
+    if isinstance(start, Recipe):
+        return start.initial_model()
+    loaded = load_model(start)
+    if not isinstance(loaded, nn.Module):
+        raise UnsupportedModel(f"The start is a torch module, a file of one or a Recipe; got {type(loaded).__name__}.")
+    return loaded
+
+
+@dataclass(frozen=True)
+class Found:
+    """Inputs, with what speaks for each of them."""
+
+    X: Tensor
+    """[m, d]."""
+    evidence: Evidence
+    sure: Tensor
+    """[m]: whether the row is certain."""
+
+    @property
+    def certified(self) -> Tensor:
+        return self.sure & self.evidence.agrees
+
+
+def reconstruct(
+    model: nn.Module, start: Start, *, seed: int, n: int | None, mean: Tensor | None,
+    value_range: tuple[Bound, Bound] | None, shape: tuple[int, ...] | None, seconds: float | None,
+) -> Reconstruction:  # fmt: skip
+    """Reconstruct the inputs on which ``model`` was trained from ``start``."""
+    started = time.perf_counter()
+    base = opened(start)
+    layer = changed_layer(model, base, shape)
+    D, spectrum = difference(layer.pair)
+    rank = check(layer.pair, spectrum, n)
+    span = span_of(D, rank, has_bias=layer.pair.has_bias)
+    end = started + (SECONDS if seconds is None else seconds)
+    inside = layer.features is not None
+    layout = layer.feature_shape if inside else shape or picture_shape(span.input_dim)
+    d = math.prod(layer.input_shape)
+    bounds = checked_bounds(d, mean, value_range)
+    factors = search(span, layer.pair, _separation(span, layout, end), seed=seed, end=end)
+    if not inside:
+        bounds = _with_mean(bounds, span, factors)
+    found = _best(span, layer.pair, factors, None if inside else bounds)
+    found = _sorted(found)
+    A = _rows(span, found.X)
+    residual = _unexplained(span, found.X)
+    everything: Tensor | None = span.inputs(torch.cat([factors.separated, factors.others]))
+    if inside:
+        found, everything = _pictures(found, (base, model), layer, bounds), None
+    return Reconstruction(
+        samples=found.X, labels=labels.classes((base, model), found.X.reshape(-1, *layer.input_shape), A),
+        multipliers=A.norm(dim=1), confidence=_confidence(found), residual=residual, rank=span.rank, restarts=1,
+        method="known-start", seed=seed, seconds=time.perf_counter() - started,
+        mean=None if bounds is None else bounds.mean, value_range=_as_numbers(value_range),
+        shape=shape or (layer.input_shape if inside else layout), certified=found.certified, everything=everything,
+        notes=_notes(spectrum, found.certified, layer),
+        facts={"layer": layer.name, "gap": spectrum.ratio, "decay": spectrum.decay, "rows": factors.sure,
+               "exact": len(factors.exact), "features": inside},
+    )  # fmt: skip
+
+
+def _pictures(
+    found: Found, models: tuple[nn.Module, nn.Module], layer: ChangedLayer, bounds: ValueBounds | None
+) -> Found:  # fmt: skip
+    """The pictures behind the features that were found; of a trained extractor the better of its two ends."""
+    tried = models[1:] if layer.frozen else models
+    low, high = -math.inf, math.inf
+    if bounds is not None:
+        shift = 0.0 if bounds.mean is None else float(bounds.mean.mean())
+        low, high = (float(torch.as_tensor(end).double().mean()) - shift for end in (bounds.low, bounds.high))
+    inverted = [
+        invert(features_of(model, layer.name), found.X.clamp_min(0), layer.input_shape, (low, high)) for model in tried
+    ]
+    missed = torch.stack([each[1] for each in inverted])
+    best = missed.argmin(dim=0)
+    X = torch.stack([each[0] for each in inverted])[best, torch.arange(len(best))]
+    missed = missed.amin(dim=0)
+    sure = found.certified & (missed <= MISSED) & layer.frozen
+    return Found(X, Evidence(found.evidence.outside + missed, found.evidence.active), sure)
+
+
+def _sorted(found: Found) -> Found:
+    """Certified inputs first, then by confidence."""
+    score = found.certified.double() + 0.5 * found.evidence.confidence
+    order = torch.argsort(score, descending=True, stable=True)
+    held = Evidence(found.evidence.outside[order], found.evidence.active[order])
+    return Found(found.X[order], held, found.sure[order])
+
+
+def _confidence(found: Found) -> Tensor:
+    """Above a half for certified inputs, below for others."""
+    confidence = found.evidence.confidence
+    return torch.where(found.certified, 0.5 + 0.5 * confidence, 0.5 * confidence)
+
+
+def _as_numbers(value_range: tuple[Bound, Bound] | None) -> tuple[float, float] | None:
+    if value_range is None:
+        return None
+    low, high = (float(torch.as_tensor(bound).double().mean()) for bound in value_range)
+    return low, high
+
+
+def _separation(span: Span, shape: tuple[int, ...] | None, end: float) -> Separate:
+    """How candidates are found in the span: by differences of pixels, or by values."""
+
+    def separate(within: Tensor | None, seed: int) -> Tensor:
+        half = time.perf_counter() + 0.6 * (end - time.perf_counter())
+        if shape is None:
+            return tables.separate(span, seed=seed, within=within, end=half)
+        return pictures.separate(span, shape, seed=seed, within=within, end=half)
+
+    return separate
+
+
+def _best(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | None) -> Found:
+    """Of separated, corrected and assembled inputs, those that agree best with what is known."""
+    hypotheses = [_separated(span, pair, factors, bounds)]
+    if len(factors.rows) == span.rank:
+        hypotheses.append(_judged(span, pair, factors, torch.linalg.pinv(factors.rows.q.T), bounds))
+    if 0 < factors.sure < span.rank:
+        known = factors.rows.q[: factors.sure]
+        rest = factors.others[-(span.rank - factors.sure) :]
+        inputs = torch.cat([corrected(known, torch.cat([factors.exact, factors.separated])), rest])
+        if len(inputs) == len(factors.rows):
+            hypotheses.append(_judged(span, pair, factors, inputs, bounds))
+    chosen = min(hypotheses, key=lambda found: (-int(found.certified.sum()), float(found.evidence.penalty.mean())))
+    return _with_exact(span, pair, factors.exact, chosen, bounds)
+
+
+def _with_exact(span: Span, pair: LayerPair, exact: Tensor, found: Found, bounds: ValueBounds | None) -> Found:
+    """The inputs that are certain by their own zeros, in the place of those that are like them."""
+    if len(exact) == 0:
+        return found
+    X = span.inputs(exact)
+    likeness = correlation(found.X, X)
+    keep = (likeness.max(dim=1).values < SAME).nonzero()[:, 0]
+    order = torch.argsort(found.certified[keep].double() + found.evidence.confidence[keep], descending=True)
+    keep = keep[order][: max(span.rank - len(X), 0)]
+    own = evidence(X, None, pair, bounds)
+    return Found(
+        torch.cat([X, found.X[keep]]),
+        Evidence(torch.cat([own.outside, found.evidence.outside[keep]]),
+                 torch.cat([own.active, found.evidence.active[keep]])),
+        torch.cat([torch.ones(len(X), dtype=torch.bool), found.sure[keep]]),
+    )  # fmt: skip
+
+
+def _judged(span: Span, pair: LayerPair, factors: Factors, c: Tensor, bounds: ValueBounds | None) -> Found:
+    """Inputs with coordinates c [r, r] that belong to the rows, one for one."""
+    X = span.inputs(c)
+    sure = torch.arange(len(X)) < factors.sure
+    return Found(X, evidence(X, factors.rows.zero, pair, bounds), sure)
+
+
+def _separated(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | None) -> Found:
+    """The inputs of the separation alone, without certificates."""
+    X = span.inputs(factors.separated)
+    return Found(X, evidence(X, None, pair, bounds), torch.zeros(len(X), dtype=torch.bool))
+
+
+def _with_mean(bounds: ValueBounds | None, span: Span, factors: Factors) -> ValueBounds | None:
+    """The bounds with a mean: none was subtracted if the inputs lie in the range, otherwise the inferred one."""
+    if bounds is None or bounds.mean is not None:
+        return bounds
+    c = torch.linalg.pinv(factors.rows.q.T) if factors.sure == span.rank else factors.separated
+    X = span.inputs(c)
+    low, high = torch.as_tensor(bounds.low).to(X), torch.as_tensor(bounds.high).to(X)
+    over = ((low - 0.1 * bounds.width > X) | (high + 0.1 * bounds.width < X)).double().mean(dim=1)
+    zero = torch.zeros(span.input_dim).to(X)
+    if float(over.median()) < 0.05:
+        return ValueBounds(bounds.low, bounds.high, zero)
+    return ValueBounds(bounds.low, bounds.high, infer_mean(X, bounds.low, bounds.high, zero))
+
+
+def _rows(span: Span, X: Tensor) -> Tensor:
+    """The rows of A [m, h] that belong to the inputs: those with which they give the difference best."""
+    rows: Tensor = torch.linalg.pinv(span.coordinates(X)).T @ span.L.T
+    return rows
+
+
+def _unexplained(span: Span, X: Tensor) -> float:
+    """The share of the difference that is no combination of the inputs."""
+    basis = torch.linalg.qr((span.coordinates(X) * span.S).T)[0]
+    rest = torch.diag(span.S) - (span.S[:, None] * basis) @ basis.T
+    return float(rest.norm() / span.S.norm())
+
+
+def _notes(spectrum: Spectrum, certified: Tensor, layer: ChangedLayer) -> tuple[str, ...]:
+    notes = [f"{int(certified.sum())} of {len(certified)} inputs are certified."]
+    if not math.isclose(spectrum.decay, 1.0, abs_tol=1e-8):
+        notes.append(f"Weight decay shrank the start by a factor of {spectrum.decay:.6f}, which was undone.")
+    if layer.features is not None:
+        notes.append(f"The inputs were computed from their features, which layer {layer.name!r} gave away.")
+        if not layer.frozen:
+            notes.append("What runs in front of that layer was trained too, so the features are not exact.")
+    return tuple(notes)

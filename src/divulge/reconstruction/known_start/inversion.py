@@ -1,0 +1,63 @@
+"""From the features of a picture back to the picture, through a known extractor.
+
+The features of a training picture come out of the difference of the first dense layer behind the extractor. The picture
+is the one whose features are nearest, by Adam from grey and then by L-BFGS, inside the range of values. Where features
+are zero the extractor's last ReLU was off, which the same objective says: a feature above zero there is an error.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from divulge.core import progress
+from divulge.core.optim import Descent
+from divulge.reconstruction.known_start.layers import Features
+
+STEPS = 250
+POLISH = 120
+RATE = 0.05
+RANGE_WEIGHT = 10.0
+"""Weight of the squared distance from the range of values."""
+
+
+def invert(
+    features: Features, wanted: Tensor, shape: tuple[int, ...], value_range: tuple[float, float],
+    *, steps: int = STEPS,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Pictures [m, d] whose features are nearest to ``wanted`` [m, f], and the share of the features missed, [m]."""
+    goal = wanted.float()
+    size = goal.square().sum(dim=1).clamp_min(1e-30)
+    low, high = value_range
+    middle = 0.5 * (low + high) if math.isfinite(high - low) else 0.0
+    X = torch.full((len(goal), *shape), middle, requires_grad=True)
+
+    def losses() -> Tensor:
+        missed = (features(X) - goal).square().sum(dim=1) / size
+        outside = (X - high).clamp_min(0).square() + (low - X).clamp_min(0).square()
+        return missed + RANGE_WEIGHT * outside.flatten(1).mean(dim=1)
+
+    descent = Descent([X], optimiser="adam", learning_rate=RATE)
+    for step in range(steps):
+        descent.learning_rate = RATE * (1 - step / steps) + 1e-3
+        descent.clear()
+        losses().sum().backward()  # type: ignore[no-untyped-call]
+        descent.step()
+        progress.report("pictures from features", done=step, total=steps)
+    polish = torch.optim.LBFGS(
+        [X], max_iter=POLISH, history_size=20, line_search_fn="strong_wolfe", tolerance_grad=1e-10,
+        tolerance_change=1e-14,
+    )  # fmt: skip
+
+    def closure() -> Tensor:
+        polish.zero_grad()
+        total = losses().sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    polish.step(closure)  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        missed = ((features(X) - goal).square().sum(dim=1) / size).sqrt()
+    return X.detach().flatten(1).double(), missed.double()

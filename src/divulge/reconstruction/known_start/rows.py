@@ -1,0 +1,206 @@
+"""The rows of A, which hold exact zeros: a hidden unit that an input never turned on was not moved by it.
+
+A row of A is L q. Given an input, the units that it leaves off before and after training show where its row is zero.
+So q is the direction for which the entries of L q at those units vanish, most of all where the unit is far from being
+on. Training may have turned a unit on and off again, so some of the entries are not zero: they are found by iteratively
+reweighted least squares.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from divulge.reconstruction.known_start.difference import Span
+
+CERTAIN = 6.0
+"""Standard deviations of the rounding within which an entry counts as zero."""
+LOOSE = (1e-3, 1e-3, 1e-4, 1e-5, 0.0)
+"""Shares of the root mean square entry that count as zero while a direction is made exact, round by round."""
+OWN_SHARE = 0.02
+"""A zero is also below this share of the largest value that its unit can take in the span."""
+SMALLEST = 0.02
+"""Units that moved by less than this share of the typical unit tell no inputs apart."""
+NEAR = 0.1
+"""Entries below this share of the root mean square entry are small."""
+NEARBY, SHARPENING = 0.03, 12
+"""The first smoothing of a search that starts near its goal, and its rounds."""
+ROUNDS = 14
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Directions q, and where their rows vanish."""
+
+    q: Tensor
+    """[m, r], of length one."""
+    zero: Tensor
+    """[m, h], only for units that tell inputs apart."""
+    isolated: Tensor
+    """[m]: how many zeros exclude the direction that comes next to vanishing at all of them."""
+    near: Tensor
+    """[m]: how many entries are small."""
+    active: Tensor
+    """[m]: the share of the pre-activation at the zeros that is positive, for the input that led to the row."""
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+    @property
+    def zeros(self) -> Tensor:
+        """[m]."""
+        return self.zero.sum(dim=1)
+
+    def take(self, index: Tensor) -> Rows:
+        return Rows(self.q[index], self.zero[index], self.isolated[index], self.near[index], self.active[index])
+
+
+NAMES = ("q", "zero", "isolated", "near", "active")
+
+
+def join(parts: list[Rows]) -> Rows:
+    """All rows of several sets."""
+    return Rows(*(torch.cat([getattr(part, name) for part in parts]) for name in NAMES))
+
+
+def informative(span: Span) -> Tensor:
+    """The units [h] that moved by more than rounding: one that never moved is zero in every direction."""
+    size = (span.L * span.S).norm(dim=1)
+    rounding = 10 * span.noise * math.sqrt(span.rank)
+    typical = span.L.square().mean().sqrt() * math.sqrt(span.rank)
+    moved: Tensor = (size > rounding) & (span.L.norm(dim=1) > SMALLEST * typical)
+    return moved
+
+
+def zeros_of(span: Span, q: Tensor, units: Tensor, *, loose: float = 0.0) -> Tensor:
+    """Where the rows of directions q [m, r] vanish among the ``units`` [h], [m, h].
+
+    The bound is the rounding of the weights seen through q, or the share ``loose`` of the root mean square entry.
+    """
+    rounding = CERTAIN * span.noise * (q / span.S).norm(dim=1)
+    bound = torch.maximum(rounding, loose * q.norm(dim=1) / math.sqrt(len(span.L)))[:, None]
+    own = OWN_SHARE * span.L.norm(dim=1)
+    zero: Tensor = ((q @ span.L.T).abs() < torch.minimum(bound, own)) & units
+    return zero
+
+
+def measured(span: Span, q: Tensor, highest: Tensor, units: Tensor) -> Rows:
+    """The zeros of directions q [m, r] at the ``units`` [h] that tell inputs apart, and how well those fix q."""
+    q = q / q.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    zero = zeros_of(span, q, units)
+    near = (((q @ span.L.T).abs() * math.sqrt(len(span.L)) < NEAR) & units).sum(dim=1)
+    isolated = torch.cat([excluding(span.L, zero[i : i + BATCH]) for i in range(0, len(q), BATCH)])
+    return Rows(q, zero, isolated, near, active_share(highest, zero))
+
+
+def active_share(highest: Tensor, zero: Tensor) -> Tensor:
+    """The share of the highest pre-activations [m, h], at the zeros of the rows, that is positive, [m]."""
+    there = torch.where(zero, highest, torch.zeros(()).to(highest))
+    share: Tensor = there.clamp_min(0).sum(dim=1) / there.abs().sum(dim=1).clamp_min(1e-300)
+    return share
+
+
+def excluding(L: Tensor, zero: Tensor) -> Tensor:
+    """How many zeros exclude the direction that vanishes at most others of them, [m].
+
+    A mixture of two rows vanishes where both do. So both vanish at nearly all zeros of the mixture, and only those that
+    were forced by its coefficients, at most one for each further row, exclude one of them.
+    """
+    gram = (L.T[None] * zero[:, None].to(L)) @ L
+    _, vectors = torch.linalg.eigh(gram)
+    rank = L.shape[1]
+    fewest = torch.full((len(zero),), len(L), dtype=torch.long)
+    for place in range(1, min(4, rank)):
+        other = vectors[:, :, place] @ L.T
+        size = other.square().mean(dim=1, keepdim=True).sqrt()
+        fewest = torch.minimum(fewest, ((other.abs() > 0.02 * size) & zero).sum(dim=1))
+    return fewest
+
+
+def from_masks(span: Span, highest: Tensor, c: Tensor, units: Tensor, *, power: float = 1.0) -> Rows:
+    """The rows of inputs with coordinates c [m, r] whose highest pre-activations are ``highest`` [m, h]."""
+    found = [_reweighted(span, highest[i : i + BATCH], c[i : i + BATCH], units, power) for i in range(0, len(c), BATCH)]
+    q = torch.cat(found) if found else c
+    return measured(span, torch.where(torch.isfinite(q).all(dim=1, keepdim=True), q, c), highest, units)
+
+
+def _reweighted(span: Span, highest: Tensor, c: Tensor, units: Tensor, power: float) -> Tensor:
+    """Directions q [m, r] whose entries vanish at units that are off; the farther off, the larger the weight."""
+    height, rank = span.L.shape
+    off = torch.where(units & (highest < 0), -highest, torch.zeros(()).to(highest))
+    most = min(height, max(int((off > 0).sum(dim=1).max()), rank + 5))
+    weight, place = off.topk(most, dim=1)
+    B = span.L[place]  # [m, most, r]
+    weight = weight.pow(power)
+    weight = weight / weight.mean(dim=1, keepdim=True).clamp_min(1e-300)
+    u, q = weight, c
+    for k in range(ROUNDS):
+        factor = _cholesky(B, u)
+        q = torch.cholesky_solve((c if k < 4 else q)[..., None], factor)[..., 0]
+        q = q / q.norm(dim=1, keepdim=True)
+        if k >= 4:
+            q = torch.cholesky_solve(q[..., None], factor)[..., 0]
+            q = q / q.norm(dim=1, keepdim=True)
+        y = (B @ q[..., None])[..., 0] * math.sqrt(height)
+        smooth = 0.5 * 0.6**k
+        u = weight / (y * y + smooth * smooth + 1e-10) ** (0.5 if k < 5 else 0.7)
+    return _null_vectors(span, q, units)
+
+
+def from_inverse(span: Span, highest: Tensor, c: Tensor, units: Tensor) -> Rows:
+    """The rows of r inputs with coordinates c [r, r] from their inverse, made exact where units are off.
+
+    The inverse is near the rows where the inputs are near. So the search starts with little smoothing, and stays there.
+    """
+    q = torch.linalg.pinv(c).T
+    found = [_sharpened(span, q[i : i + BATCH], (highest[i : i + BATCH] < 0) & units) for i in range(0, len(q), BATCH)]
+    return measured(span, _null_vectors(span, torch.cat(found), units), highest, units)
+
+
+def _sharpened(span: Span, q: Tensor, off: Tensor) -> Tensor:
+    """Directions near q [m, r] with exact zeros at units that are ``off`` [m, h]."""
+    height = len(span.L)
+    most = max(int(off.sum(dim=1).max()), span.rank + 5)
+    weight, place = off.to(span.L).topk(min(height, most), dim=1)
+    B = span.L[place]
+    start = q = q / q.norm(dim=1, keepdim=True)
+    for k in range(SHARPENING):
+        y = (B @ q[..., None])[..., 0] * math.sqrt(height)
+        smooth = NEARBY * 0.6**k
+        factor = _cholesky(B, weight / (y * y + smooth * smooth + 1e-10) ** 0.7)
+        q = torch.cholesky_solve(q[..., None], factor)[..., 0]
+        q = q / q.norm(dim=1, keepdim=True)
+    return torch.where(torch.isfinite(q).all(dim=1, keepdim=True), q, start)
+
+
+def _null_vectors(span: Span, q: Tensor, units: Tensor) -> Tensor:
+    """Each q replaced by the direction that vanishes at all its zeros, within ever closer bounds."""
+    rank, L = span.rank, span.L
+    for loose in LOOSE:
+        zero = zeros_of(span, q, units, loose=loose)
+        some = zero.sum(dim=1) > rank
+        if not bool(some.any()):
+            continue
+        most = int(zero.sum(dim=1).max())
+        weight, place = zero[some].to(L).topk(most, dim=1)
+        factor = _cholesky(L[place], weight)
+        new = q[some]
+        for _ in range(2):
+            new = torch.cholesky_solve(new[..., None], factor)[..., 0]
+            new = new / new.norm(dim=1, keepdim=True)
+        q = q.clone()
+        q[some] = torch.where(torch.isfinite(new).all(dim=1, keepdim=True), new, q[some])
+    return q
+
+
+def _cholesky(B: Tensor, u: Tensor) -> Tensor:
+    """The Cholesky factors of B^T diag(u) B, [m, r, r], with a little added to the diagonal."""
+    M = (B * u[..., None]).mT @ B
+    ridge = 1e-12 * M.diagonal(dim1=1, dim2=2).mean(dim=1)
+    eye = torch.eye(M.shape[1]).to(M)
+    factor: Tensor = torch.linalg.cholesky_ex(M + ridge[:, None, None] * eye)[0]
+    return factor

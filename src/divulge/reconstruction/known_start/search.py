@@ -1,0 +1,145 @@
+"""The loop between the two sides of the difference: inputs give rows of A, rows of A give inputs.
+
+Separated inputs show which units they leave off, so where their rows vanish. A row is kept if it vanishes at more units
+than can be forced, and at units that exclude every other row (``rows.py``). All n rows together give all inputs
+exactly, because the coordinates of the inputs are the inverse of the directions of the rows. With fewer rows the
+separated inputs are corrected so that they agree with those, and the rest of the span, which is smaller, is separated
+again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from divulge.core import progress
+from divulge.reconstruction.known_start import rows, sparse
+from divulge.reconstruction.known_start.difference import LayerPair, Span
+from divulge.reconstruction.known_start.rows import Rows
+
+Separate = Callable[[Tensor | None, int], Tensor]
+"""From a part of the span (None for all of it) and a seed to coordinates [m, r] of candidates."""
+ACTIVE = 0.45
+"""The share of an input's pre-activation, at the zeros of its row, that may be positive. Where two inputs move all
+units alike, as with one output, a mixture of their rows vanishes where both are on, and this share is about a half."""
+POWERS = (1.0, 2.0, 0.5)
+ROUNDS = 10
+IDLE = 2
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Directions of rows, the certain ones first, and what was separated."""
+
+    rows: Rows
+    sure: int
+    """How many of the rows are certain."""
+    separated: Tensor
+    """Coordinates [m, r] of the candidates of the first separation."""
+    others: Tensor
+    """Coordinates of later candidates."""
+    exact: Tensor
+    """Coordinates [k, r] of inputs that are certain by their own zeros."""
+
+
+@dataclass
+class _Pool:
+    """Rows found so far."""
+
+    span: Span
+    pair: LayerPair
+    units: Tensor
+    rows: Rows
+
+    def add(self, c: Tensor, power: float) -> None:
+        """Rows from the masks of the inputs with coordinates c."""
+        X = self.span.inputs(c)
+        good = torch.isfinite(X).all(dim=1)
+        X = X[good]
+        if len(X) == 0:
+            return
+        highest = self.pair.highest(X)
+        c = self.span.coordinates(X)
+        found = [rows.from_masks(self.span, highest, c, self.units, power=power)]
+        if len(c) == self.span.rank:
+            found.append(rows.from_inverse(self.span, highest, c, self.units))
+        self.rows = rows.join([self.rows, *found])
+
+    def reduce(self) -> int:
+        """Keep independent rows, the certain ones first and those with most zeros among them; how many are certain."""
+        rank = self.span.rank
+        fewest = sparse.least(rank)
+        sure = (self.rows.zeros >= fewest) & (self.rows.isolated >= fewest) & (self.rows.active <= ACTIVE)
+        score = torch.where(sure, 10 * len(self.span.L) + self.rows.zeros, self.rows.near)
+        order = torch.argsort(score, descending=True, stable=True)
+        chosen: list[int] = []
+        basis = self.rows.q.new_zeros(rank, 0)
+        for i in order.tolist():
+            rest = self.rows.q[i]
+            for _ in range(2):
+                rest = rest - basis @ (basis.T @ rest)
+            if float(rest.norm()) > (2e-3 if bool(sure[i]) else 0.1):
+                basis = torch.cat([basis, (rest / rest.norm())[:, None]], dim=1)
+                chosen.append(i)
+            if len(chosen) == rank:
+                break
+        index = torch.tensor(chosen, dtype=torch.long)
+        self.rows = self.rows.take(index)
+        return int(sure[index].sum())
+
+
+def corrected(rows_known: Tensor, c: Tensor) -> Tensor:
+    """One candidate for each certain row [g, r]: the nearest of c [m, r], moved to agree with all certain rows."""
+    Q = rows_known.T
+    agreement = c @ Q
+    nearest = (agreement.abs() / c.norm(dim=1, keepdim=True)).argmax(dim=0)
+    picked = c[nearest] / agreement[nearest].diagonal()[:, None]
+    wanted = torch.eye(len(rows_known)).to(Q) - picked @ Q
+    result: Tensor = picked + wanted @ torch.linalg.pinv(Q)
+    return result
+
+
+def search(
+    span: Span, pair: LayerPair, separate: Separate, *, seed: int, end: float, rounds: int = ROUNDS
+) -> Factors:  # fmt: skip
+    """Find the rows of A, from candidates for the inputs."""
+    units = rows.informative(span)
+    pool = _Pool(span, pair, units, _none(span))
+    separated = separate(None, seed)
+    exact = sparse.exact_inputs(span, separated, seed=seed)
+    others = [separated[:0]]
+    pool.add(separated, POWERS[0])
+    pool.add(exact, POWERS[0])
+    sure, idle = pool.reduce(), 0
+    for number in range(rounds):
+        if span.rank in (sure, len(exact)) or idle > IDLE or time.perf_counter() > end:
+            break
+        before = sure + len(exact)
+        fresh = _complement(pool.rows.q[:sure], span, separate, seed + number + 1)
+        known = torch.cat([exact, separated])
+        found = sparse.exact_inputs(span, fresh, seed=seed + number + 1)
+        exact = sparse.distinct(torch.cat([exact, found]))
+        others.append(fresh)
+        pool.add(torch.cat([corrected(pool.rows.q[:sure], known), fresh]) if sure else fresh, POWERS[number % 3])
+        pool.add(found, POWERS[number % 3])
+        sure = pool.reduce()
+        progress.report("rows of the difference", done=sure, total=span.rank)
+        idle = 0 if sure + len(exact) > before else idle + 1
+    return Factors(pool.rows, sure, separated, torch.cat(others), exact)
+
+
+def _none(span: Span) -> Rows:
+    count, real = torch.zeros(0, dtype=torch.long), span.S.new_zeros(0)
+    return Rows(real.reshape(0, span.rank), torch.zeros(0, len(span.L), dtype=torch.bool), count, count, real)
+
+
+def _complement(q: Tensor, span: Span, separate: Separate, seed: int) -> Tensor:
+    """Candidates of the part of the span in which the certain rows q [g, r] have no share."""
+    keep = torch.linalg.svd(q)[2][len(q) :] if len(q) else torch.eye(span.rank).to(q)
+    if len(keep) == 1:
+        return keep
+    return separate(torch.linalg.qr((keep * span.S).T)[0].T, seed)

@@ -1,0 +1,95 @@
+"""Non-negative inputs with exact zeros (digits, one-hot columns, features behind a ReLU), made exact from near ones.
+
+An input is (c S) V, and 1 at the bias coordinate. Near a candidate the input is looked for whose small and negative
+entries vanish, by iteratively reweighted least squares. It is certified if it vanishes at more entries than can be
+forced, and no mixture vanishes there: a mixture of non-negative inputs is zero only where all of them are.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from divulge.reconstruction.known_start.difference import Span
+from divulge.reconstruction.known_start.rows import BATCH, excluding
+
+CERTAIN = 6.0
+"""Standard deviations of the rounding within which an entry counts as zero."""
+RESOLVED = 1e-5
+"""Share of the root mean square entry below which an entry counts as zero in any case."""
+NEGATIVE = 0.01
+"""Share of entries below minus a hundredth of the root mean square that an input may have."""
+ROUNDS = 14
+SMOOTHING = (0.03, 0.1, 0.3)
+MOST_COLUMNS = 2000
+"""Columns that the search looks at; all of them are looked at to certify."""
+
+
+def least(rank: int) -> int:
+    """The zeros from which on an input or a row is certain: more than can be forced."""
+    return rank + max(8, rank // 10)
+
+
+def exact_inputs(span: Span, c: Tensor, *, seed: int) -> Tensor:
+    """Coordinates [k, r] of exact inputs near candidates c [m, r]."""
+    if not span.has_bias or len(c) == 0:
+        return c[:0]
+    kept, left = [], c
+    for smooth in SMOOTHING:
+        new = torch.cat([_refined(span, left[i : i + BATCH], smooth, seed) for i in range(0, len(left), BATCH)])
+        sure = certified(span, new)
+        kept.append(new[sure])
+        left = left[~sure]
+        if len(left) == 0:
+            break
+    return distinct(torch.cat(kept))
+
+
+def distinct(c: Tensor) -> Tensor:
+    """Coordinates without those that repeat an earlier one."""
+    if len(c) == 0:
+        return c
+    unit = c / c.norm(dim=1, keepdim=True)
+    same = ((unit @ unit.T).abs() > 1 - 1e-6).triu(diagonal=1)
+    return c[~same.any(dim=0)]
+
+
+def certified(span: Span, c: Tensor) -> Tensor:
+    """Whether inputs with coordinates c [m, r] are non-negative, and zero where no mixture is, [m]."""
+    X = span.inputs(c)
+    size = X.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-300)
+    scale = span.coordinates(X).norm(dim=1, keepdim=True)
+    V = span.V[:, :-1].T * 1.0  # [d, r]
+    live = V.norm(dim=1) > 1e-3 * V.norm(dim=1).max()
+    zero = (X.abs() < torch.maximum(CERTAIN * span.noise * scale, RESOLVED * size)) & live
+    inside = (-0.01 * size > X).double().mean(dim=1) < NEGATIVE
+    enough = zero.sum(dim=1) >= least(span.rank)
+    result: Tensor = inside & enough & torch.isfinite(X).all(dim=1)
+    for start in range(0, len(c), BATCH):
+        part = slice(start, start + BATCH)
+        if bool(result[part].any()):
+            result[part] &= excluding(V, zero[part]) >= least(span.rank)
+    return result
+
+
+def _refined(span: Span, c: Tensor, smooth: float, seed: int) -> Tensor:
+    """Candidates whose small entries were made zero."""
+    V, last = span.V[:, :-1].T, span.V[:, -1]
+    B = V[V.norm(dim=1) > 1e-4 * V.norm(dim=1).max()]
+    if len(B) > MOST_COLUMNS:
+        B = B[torch.randperm(len(B), generator=torch.Generator().manual_seed(seed))[:MOST_COLUMNS]]
+    p = c * span.S
+    p = p / (p @ last)[:, None]
+    eye = torch.eye(span.rank).to(B)
+    for k in range(ROUNDS):
+        y = p @ B.T
+        y = y / y.square().mean(dim=1, keepdim=True).sqrt()
+        narrow = smooth * 0.6**k
+        u = 1 / (y.clamp_min(0) ** 2 + 0.1 * y.clamp(max=0) ** 2 + narrow**2 + 1e-10)
+        M = (B.T[None] * u[:, None]) @ B
+        ridge = 1e-12 * M.diagonal(dim1=1, dim2=2).mean(dim=1)
+        factor = torch.linalg.cholesky_ex(M + ridge[:, None, None] * eye)[0]
+        p = torch.cholesky_solve((last.expand_as(p) if k % 2 else p)[..., None], factor)[..., 0]
+        p = p / (p @ last)[:, None]
+    refined: Tensor = torch.where(torch.isfinite(p).all(dim=1, keepdim=True), p / span.S, c)
+    return refined

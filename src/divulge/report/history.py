@@ -1,0 +1,135 @@
+"""Several audits side by side and over time: every report.json in a folder, as a table and a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from divulge.core.errors import InvalidInput
+from divulge.report.compare import standings
+
+_SMALLEST = {"schema_version", "target", "findings", "severity"}
+
+
+@dataclass(frozen=True)
+class PastAudit:
+    """One audit of a history.
+
+    Parameters
+    ----------
+    path : Path
+        Its report.json.
+    model, date, version : str
+        The name of the model, the day of the audit, and the version of divulge.
+    state, severity : str
+        Its verdict.
+    attacks : dict
+        For each attack that fits the model: its severity, "not taken", "inconclusive" or "not tried".
+    digest : str
+        Digest of the model; empty where the report has none.
+    """
+
+    path: Path
+    model: str
+    date: str
+    version: str
+    state: str
+    severity: str
+    attacks: dict[str, str]
+    digest: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**self.__dict__, "path": str(self.path)}
+
+
+def history(folder: str | Path) -> list[PastAudit]:
+    """Every audit whose report.json lies in a folder or below it, by model and then by date.
+
+    Parameters
+    ----------
+    folder : path
+        Where the audits are.
+
+    Returns
+    -------
+    list of PastAudit
+        The audits. A report of an earlier version is read as far as it goes.
+
+    Raises
+    ------
+    InvalidInput
+        If the folder is not there, or holds no report of an audit.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from divulge.report import Report, history
+    >>> folder = tempfile.mkdtemp()
+    >>> report = Report({"name": "m", "kind": "a linear model"}, [], [], seconds=1.0, seed=0, date="2026-01-31")
+    >>> path = report.save(folder + "/first/report.json")
+    >>> [(audit.model, audit.date, audit.state) for audit in history(folder)]
+    [('m', '2026-01-31', 'inconclusive')]
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InvalidInput(f"There is no folder {folder}; give the folder that holds the folders of your audits.")
+    found = [audit for path in sorted(folder.rglob("report*.json")) if (audit := _read(path)) is not None]
+    if not found:
+        raise InvalidInput(
+            f"{folder} holds no report.json of an audit; divulge audit MODEL --out {folder}/NAME adds one."
+        )
+    return sorted(found, key=lambda audit: (audit.model, audit.date, str(audit.path)))
+
+
+def page(audits: Sequence[PastAudit], folder: str | Path = ".") -> str:
+    """The audits as one page: a row an audit, a column an attack.
+
+    Parameters
+    ----------
+    audits : sequence of PastAudit
+        What :func:`history` read.
+    folder : path, default "."
+        Where the page will lie. It links to the report.html of each audit that lies in this folder or below it.
+
+    Returns
+    -------
+    str
+        HTML without scripts or requests.
+    """
+    from divulge.report.document import environment, style
+
+    attacks = list(dict.fromkeys(name for audit in audits for name in audit.attacks))
+    rows = [(audit, _link(audit, Path(folder))) for audit in audits]
+    template = environment(autoescape=True).get_template("history.html")
+    return str(template.render(rows=rows, attacks=attacks, style=style()))
+
+
+def _link(audit: PastAudit, folder: Path) -> str:
+    """The relative address of the page of an audit; empty where there is none below the folder."""
+    beside = audit.path.with_suffix(".html").resolve()
+    if not beside.is_file() or not beside.is_relative_to(folder.resolve()):
+        return ""
+    return quote(beside.relative_to(folder.resolve()).as_posix())
+
+
+def _read(path: Path) -> PastAudit | None:
+    """The audit of a report; None for other files."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(document, dict) or not document.keys() >= _SMALLEST or "bomFormat" in document:
+        return None
+    try:
+        return PastAudit(
+            path, str(document["target"].get("name", "")), str(document.get("date", "")),
+            str(document.get("versions", {}).get("divulge", "")), str(document.get("state", "unknown")),
+            str(document["severity"]), standings(document), str(document.get("digests", {}).get("model", "")),
+        )  # fmt: skip
+    except (KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,214 @@
+"""The sign-off summary: what a privacy officer decides on, on two printed pages.
+
+It shows the worst case of each adversary, not the mean. Measured attacks, proven bounds and declared controls stand in
+three columns and are never combined into one number. No training record is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from divulge.core.errors import MissingPackage
+from divulge.report import regulation, text
+from divulge.report.findings import SEVERITIES, Finding
+
+if TYPE_CHECKING:
+    from divulge.report.document import Report
+
+_STYLE = Path(__file__).parent / "templates" / "signoff.css"
+LONGEST = 160
+"""Characters of a name or a sentence that a cell holds; the rest is in the full report."""
+SENTENCE = 260
+"""The same for sentences that must be read whole."""
+_WORDS = (
+    ("adversary", "somebody who attacks, described by what they can see or hold"),
+    ("label, prediction and explanation client", "somebody who may ask an endpoint for decisions, for numbers, or for "
+     "how the numbers depend on the input"),
+    ("insider", "somebody who holds the model and all training records but one"),
+    ("query", "one input that is sent to the model for an answer"),
+    ("epsilon", "how much differential privacy lets one record change what is released; smaller is safer"),
+    ("digest", "a number computed from a file that changes if the file does"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WorstCase:
+    """The worst that one adversary got, beside what is proven and what is declared.
+
+    Parameters
+    ----------
+    adversary : str
+        Who attacks.
+    result : str
+        A severity, "not taken" or "inconclusive".
+    measured : str
+        What the worst attack got, and at what cost.
+    record : str
+        The record that was hit hardest; empty where none was.
+    proven : str
+        The bound that holds for this adversary.
+    with_protection : str
+        What was measured or proven to remain with the protection that the report recommends.
+    """
+
+    adversary: str
+    result: str
+    measured: str
+    record: str
+    proven: str
+    with_protection: str
+
+
+def worst_cases(report: Report) -> list[WorstCase]:
+    """The worst case of each adversary whose attacks have a finding, the worst first.
+
+    Parameters
+    ----------
+    report : Report
+        The report.
+
+    Returns
+    -------
+    list of WorstCase
+    """
+    by_adversary: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        if finding.adversary is not None:
+            by_adversary.setdefault(finding.adversary, []).append(finding)
+    cases = [_worst_case(report, adversary, found) for adversary, found in by_adversary.items()]
+    order = ["not taken", "inconclusive", *SEVERITIES[1:]]
+    return sorted(cases, key=lambda case: -order.index(case.result))
+
+
+def _worst_case(report: Report, adversary: str, found: list[Finding]) -> WorstCase:
+    worst = max(found, key=lambda f: (SEVERITIES.index(f.severity), f.state == "inconclusive"))
+    result = worst.severity if worst.state == "taken" else worst.state
+    cost = f" Cost: {text.queries(worst.ledger) if worst.ledger.total else 'no query'}, {text.duration(worst.seconds)}."
+    records = next((f.worst_record for f in sorted(found, key=_rank) if f.worst_record), "")
+    about_records = any(f.question not in ("copy", "span") for f in found)
+    proven = report.guarantee if report.guarantee and about_records else "none"
+    remedies = worst.remedies if worst.state == "taken" else ()
+    return WorstCase(
+        adversary, result, _short(worst.title, SENTENCE) + "." + cost, _short(records), _short(proven),
+        _short(remedies[0], SENTENCE) if remedies else ("–" if worst.state != "taken" else "not measured"),
+    )  # fmt: skip
+
+
+def _rank(finding: Finding) -> int:
+    return -SEVERITIES.index(finding.severity)
+
+
+def changes(report: Report) -> list[str]:
+    """What would change the verdict, in a sentence each.
+
+    Parameters
+    ----------
+    report : Report
+        The report.
+
+    Returns
+    -------
+    list of str
+    """
+    from divulge.report.verdict import unfinished
+
+    said = [f"{attack.title}: run it to its end." for attack in unfinished(report.findings, report.skipped)]
+    said += list(report.missing)
+    taken = [f for f in sorted(report.findings, key=_rank) if f.state == "taken" and f.remedies and not f.is_advice]
+    said += [f"{f.title}: {f.remedies[0]}" for f in taken]
+    return [_short(sentence, SENTENCE) for sentence in dict.fromkeys(said)][:6]
+
+
+def html(report: Report) -> str:
+    """The summary as a page for print.
+
+    Parameters
+    ----------
+    report : Report
+        The report.
+
+    Returns
+    -------
+    str
+        HTML without scripts, requests or training records.
+    """
+    from divulge.report.document import environment
+
+    view: dict[str, Any] = {
+        "report": report,
+        "name": _short(str(report.target.get("name", "the model")), 80),
+        "facts": _facts(report),
+        "cases": worst_cases(report),
+        "changes": changes(report),
+        "scope": _by_source(report.scope),
+        "controls": [_short(control) for control in report.controls[:6]],
+        "verdict": [_short(sentence, SENTENCE) for sentence in report.verdict[:6]],
+        "words": _WORDS,
+        "disclaimer": regulation.DISCLAIMER,
+        "style": _STYLE.read_text(encoding="utf-8"),
+    }
+    return str(environment(autoescape=True).get_template("signoff.html").render(**view))
+
+
+def pdf(report: Report) -> bytes:
+    """The summary as a tagged PDF.
+
+    Parameters
+    ----------
+    report : Report
+        The report.
+
+    Returns
+    -------
+    bytes
+        A PDF/UA-1 document.
+
+    Raises
+    ------
+    MissingPackage
+        If WeasyPrint, or the Pango library that it needs, is not installed.
+    """
+    try:
+        from weasyprint import HTML
+    except (ImportError, OSError) as error:
+        raise MissingPackage(
+            "A PDF needs WeasyPrint and the Pango library: pip install 'divulge[pdf]', and the system's package "
+            "libpango-1.0-0. A browser prints report.html without them."
+        ) from error
+    document: bytes = HTML(string=html(report), url_fetcher=_no_request).write_pdf(pdf_variant="pdf/ua-1")
+    return document
+
+
+def _no_request(url: str, *arguments: object, **options: object) -> dict[str, Any]:
+    """Refuse every request: the page holds all that it shows."""
+    raise ValueError(f"The page asks for {url}.")
+
+
+def _by_source(rows: list[regulation.ScopeRow]) -> list[tuple[str, list[tuple[regulation.ScopeRow, str]]]]:
+    sources = dict.fromkeys(row.attack.source for row in rows)
+    return [(source, [(row, _short(row.why)) for row in rows if row.attack.source == source]) for source in sources]
+
+
+def _facts(report: Report) -> list[tuple[str, str]]:
+    """What was audited, by whom, when and how."""
+    target = report.target
+    facts = [
+        ("model", str(target.get("name", ""))),
+        ("kind", str(target.get("kind", ""))),
+        ("access granted to the attacker", str(target.get("access_granted", ""))),
+        ("training records given", text.number(target.get("training_records"))),
+        *((f"digest of the {part} (SHA-256)", value) for part, value in report.digests.items()),
+        ("private training", str(target.get("differential_privacy", "none declared"))),
+        ("date", report.date),
+        ("auditor", report.auditor or "not named"),
+        ("command", report.command),
+        ("seed, time", f"{report.seed}, {text.duration(report.seconds)}"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
+    ]
+    return [(name, _short(value)) for name, value in facts if value]
+
+
+def _short(sentence: str, longest: int = LONGEST) -> str:
+    return sentence if len(sentence) <= longest else sentence[: longest - 1].rstrip() + "…"

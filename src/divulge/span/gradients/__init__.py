@@ -1,0 +1,1 @@
+"""Span recovery from gradients, step by step: differences, incremental basis, null-space moves, rank decision."""

@@ -1,0 +1,1 @@
+"""Span recovery from labels, step by step: search for boundary points, normals by bisection, verification."""

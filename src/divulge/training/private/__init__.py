@@ -1,0 +1,1 @@
+"""Training with differential privacy: the trainer, clipped gradients, and accounting."""

@@ -22,6 +22,7 @@ def test_a_bare_import_loads_no_heavy_module(statement: str) -> None:
     assert not loaded & HEAVY
 
 
+@pytest.mark.slow
 def test_every_public_name_can_be_reached() -> None:
     import divulge
 
@@ -32,3 +33,13 @@ def test_every_public_name_can_be_reached() -> None:
     with pytest.raises(AttributeError):
         divulge.nothing  # noqa: B018
     assert "audit" in dir(divulge)
+
+
+def test_names_that_were_public_in_the_first_version_still_work() -> None:
+    from divulge import datasets, errors, progress, training, workers
+
+    assert datasets.recorded is datasets.training_rows
+    assert issubclass(errors.BudgetExhausted, errors.DivulgeError)
+    assert callable(progress.listening)
+    assert callable(workers.run)
+    assert training.Recipe is __import__("divulge").Recipe

@@ -12,9 +12,10 @@ from torch import nn
 import divulge
 from divulge import datasets
 from divulge.auditing.fidelity import Judge
-from divulge.auditing.finding import Finding
-from divulge.auditing.opening import view_of
-from divulge.auditing.target import Target, kind_by_asking, kind_of_module
+from divulge.auditing.kinds import kind_by_asking, kind_by_layers, kind_of_module
+from divulge.auditing.opening import open_target
+from divulge.auditing.options import AuditOptions
+from divulge.report.findings import Finding, Table
 
 
 def relu_network(h: int = 4, seed: int = 0, k: int = 1) -> nn.Sequential:
@@ -29,18 +30,14 @@ def test_a_closed_form_is_found_where_the_network_reader_sees_none() -> None:
     from sklearn.preprocessing import StandardScaler
     from sklearn.svm import LinearSVC
 
-    from divulge.auditing.insiders import _linear_obstacle, _run_linear
+    from divulge.auditing.probes.informed import _linear_obstacle, _run_linear
 
     table = datasets.load("diabetes")
     X, y = table.train.X.double().numpy(), table.train.y.double().numpy()
     models = [PoissonRegressor(tol=1e-12, max_iter=2000), make_pipeline(StandardScaler(), LinearSVC())]
-    views = [view_of(model.fit(X, y > y.mean() if i else y), access=None, guard="", seed=0, trust_pickle=False,
-                     options={}, remote_options={}) for i, model in enumerate(models)]  # fmt: skip
     poisson, svc = (
-        Target("t", view.kind, view.access, view.input_dim, view.output_dim, view.make_oracle,
-               estimator=view.estimator, inputs=torch.as_tensor(X), labels=torch.as_tensor(y))
-        for view in views
-    )  # fmt: skip
+        open_target(model.fit(X, y > y.mean() if i else y), (X, y), AuditOptions()) for i, model in enumerate(models)
+    )
     assert _linear_obstacle(svc) == "there is no closed form for LinearSVC."
     assert _linear_obstacle(poisson) == ""
     assert _run_linear(poisson, 30.0).outcome == "succeeded"
@@ -49,12 +46,12 @@ def test_a_closed_form_is_found_where_the_network_reader_sees_none() -> None:
 def test_kinds_are_told_apart_from_inside_and_outside() -> None:
     linear = nn.Linear(5, 2).double()
     deep = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)).double()
-    assert kind_of_module(linear) == kind_by_asking(divulge.oracle(linear)) == "linear"
-    assert kind_of_module(nn.Sequential(linear, nn.Linear(2, 1).double())) == "linear"
-    assert kind_of_module(deep) == kind_by_asking(divulge.oracle(deep)) == "piecewise linear"
-    assert kind_of_module(relu_network()) == "one hidden ReLU layer"
+    assert kind_by_layers(linear) == kind_by_asking(divulge.oracle(linear)) == "linear"
+    assert kind_by_layers(nn.Sequential(linear, nn.Linear(2, 1).double())) == "linear"
+    assert kind_by_layers(deep) == kind_by_asking(divulge.oracle(deep)) == "piecewise linear"
+    assert kind_by_layers(relu_network()) == "one hidden ReLU layer"
     assert kind_by_asking(divulge.oracle(relu_network().float())) == "piecewise linear"
-    assert kind_of_module(nn.Sequential(nn.Linear(2, 2), nn.Sigmoid())) == "smooth"
+    assert kind_by_layers(nn.Sequential(nn.Linear(2, 2), nn.Sigmoid())) == "smooth"
 
 
 @pytest.mark.parametrize(
@@ -72,6 +69,7 @@ def test_a_copy_counts_by_the_written_rule(decisions: list[int], likeness: float
     assert Judge(torch.zeros(len(decisions), 1), torch.tensor(decisions), None).outcome(likeness) == outcome
 
 
+@pytest.mark.slow
 def test_a_copy_to_the_precision_of_the_answers_counts_whatever_the_data() -> None:
     model = relu_network(k=2).float()
     with torch.no_grad():
@@ -83,6 +81,7 @@ def test_a_copy_to_the_precision_of_the_answers_counts_whatever_the_data() -> No
     assert "of its answers' spread" in copied.title
 
 
+@pytest.mark.slow
 def test_data_that_the_model_cannot_read_is_said_first() -> None:
     from sklearn.datasets import load_diabetes, load_iris
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -96,16 +95,18 @@ def test_data_that_the_model_cannot_read_is_said_first() -> None:
 
 
 def test_some_of_the_span_is_not_told_as_all_of_it() -> None:
-    from divulge.auditing.listening import _judged, _meaning
+    from divulge.auditing.probes.span import _judged
+    from divulge.auditing.sentences import spans
 
     figures = {"decisions_changed_under_noise": 0, "largest_output_change": 15.0, "output_spread": 25.0}
     outcome, notes = _judged("succeeded", figures, allowed=1e-6)
     assert outcome == "partly"
     assert "up to 0.6 of their spread" in notes[0]
-    assert "ignores" not in _meaning(outcome, 8, 22)
-    assert "ignores 22 directions" in _meaning("succeeded", 8, 22)
+    assert "ignores" not in spans.meaning(outcome, 8, 22, linear=False)
+    assert "ignores 22 directions" in spans.meaning("succeeded", 8, 22, linear=False)
 
 
+@pytest.mark.slow
 def test_what_predicts_a_quantity_is_judged_by_its_variance() -> None:
     from sklearn.linear_model import Ridge
 
@@ -121,7 +122,7 @@ def test_what_predicts_a_quantity_is_judged_by_its_variance() -> None:
 
 def test_a_softmax_on_top_does_not_hide_the_network() -> None:
     model = nn.Sequential(*relu_network(k=3), nn.Softmax(dim=1))
-    assert kind_of_module(model) == "one hidden ReLU layer"
+    assert kind_of_module(model) == ("one hidden ReLU layer", True)
     assert kind_by_asking(divulge.oracle(model)) == "piecewise linear"
     report = divulge.audit(model, access="value", time=30)
     assert next(f for f in report.findings if f.name == "copy-from-values").outcome == "succeeded"
@@ -139,28 +140,57 @@ def test_a_forest_is_told_from_a_network() -> None:
 
 
 def test_matches_that_chance_explains_are_no_finding() -> None:
-    from divulge.auditing.remembering import UNLIKELY, _chance
+    from divulge.auditing.probes.training_data import UNLIKELY, _chance
 
     assert _chance(1, 120, 0.01, 30) > UNLIKELY
     assert _chance(8, 10, 0.01, 300) < 1e-9
     assert _chance(0, 10, 0.01, 300) == 1.0
 
 
-def test_findings_name_the_protection_that_was_measured_against_them() -> None:
-    from divulge.auditing.remedies import with_protection
+def test_findings_name_only_the_protection_that_was_measured_or_proven_against_them() -> None:
+    from divulge.auditing.remedies import GUARDS, PRIVATE_TRAINING, with_protection
 
-    def advice(name: str, remedy: str) -> Finding:
-        return Finding(name, "protection", None, name, "succeeded", "none", "m", "c", remedies=(remedy,))
+    def taken(name: str, question: Any, adversary: Any, **more: Any) -> Finding:
+        return Finding(name, question, adversary, "t", "succeeded", "high", "m", "c", **more)
 
-    copied = Finding("copied", "copy", "prediction client", "t", "succeeded", "high", "m", "c")
-    taken = Finding("taken", "informed", "insider", "t", "succeeded", "high", "m", "c")
+    columns = (
+        "guard",
+        "decisions changed",
+        "answers changed / spread",
+        "attack",
+        "same decisions",
+        "rows asked",
+        "note",
+    )
+    rows = [
+        ("none", 0.0, 0.0, "exact copy from values", 1.0, 200, "exact"),
+        ("none", 0.0, 0.0, "learned copy from labels", 0.95, 300, ""),
+        ("round:2", 0.01, 0.1, "exact copy from values", 0.6, 600, ""),
+        ("round:2", 0.01, 0.1, "learned copy from labels", 0.95, 300, ""),
+        ("noise:1", 0.0, 0.0, "exact copy from values", 1.0, 200, ""),
+    ]
+    study = Finding(GUARDS, "protection", None, "t", "succeeded", "none", "m", "c", remedies=("limit",),
+                    tables=(Table("Attacks behind each guard", columns, tuple(rows)),))  # fmt: skip
+    noise = Finding(PRIVATE_TRAINING, "protection", None, "t", "succeeded", "none", "m", "c", remedies=("noise",))
+    exact = taken("copy-from-values", "copy", "prediction client")
+    learned = taken("copy-by-learning-from-labels", "copy", "label client")
+    other = taken("copy-from-gradients", "copy", "explanation client")
+    record = taken("informed-network", "informed", "insider")
+    scaler = taken("informed-linear", "informed", "insider", measures={"leaks_through": "StandardScaler"})
     failed = Finding("failed", "informed", "insider", "t", "failed", "none", "m", "c")
-    guards, noise = advice("protection-at-the-endpoint", "limit"), advice("protection-needed", "noise")
-    told = {f.name: f.remedies for f in with_protection([copied, taken, failed, guards, noise])}
-    assert (told["copied"], told["taken"], told["failed"]) == (("limit",), ("noise",), ())
-    assert "divulge bound" in with_protection([taken])[0].remedies[0]
+    said = {f.name: f.remedies for f in with_protection([exact, learned, other, record, scaler, failed, study, noise])}
+    [guard] = said["copy-from-values"]
+    assert guard.startswith("Guard round:2: this attack agreed in 60.0% instead of 100%")
+    assert guard.endswith("It does not stop the learned copy from labels.")
+    assert said["copy-by-learning-from-labels"] == ()  # no guard changed anything
+    assert said["copy-from-gradients"] == ()  # it was not run again behind a guard
+    assert said["informed-network"] == ("noise",)
+    assert said["informed-linear"] == ()  # the theorem does not cover the scaler
+    assert said["failed"] == ()
+    assert with_protection([record])[0].remedies == ()
 
 
+@pytest.mark.slow
 def test_commands_repeat_a_finding_as_it_was_made(tmp_path: Path) -> None:
     recipe = divulge.Recipe(widths=[8, 4, 1], loss="logistic", precision="float64")
     folder = tmp_path / "my model"

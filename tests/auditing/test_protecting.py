@@ -12,20 +12,20 @@ from torch import nn
 
 import divulge
 from divulge import datasets
-from divulge.auditing import guarding, private
-from divulge.auditing import run as running
-from divulge.auditing.finding import Finding
+from divulge.auditing import registry
+from divulge.auditing.probes import dp_training, guards
 from divulge.report import schema
+from divulge.report.findings import Finding
 
 DIGITS = datasets.load("digits")
 
 
 @pytest.fixture
 def audit(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(running, "probes", lambda: [*private.PROBES, *guarding.PROBES])
-    monkeypatch.setattr(guarding, "COUNTS", (20, 60))
-    monkeypatch.setattr(guarding, "QUERIES", 40)
-    monkeypatch.setattr(guarding, "STEPS", 60)
+    monkeypatch.setattr(registry, "available_probes", lambda: [*dp_training.PROBES, *guards.PROBES])
+    monkeypatch.setattr(guards, "COUNTS", (20, 60))
+    monkeypatch.setattr(guards, "QUERIES", 40)
+    monkeypatch.setattr(guards, "STEPS", 60)
     return divulge.audit
 
 
@@ -37,28 +37,30 @@ def small(**options: Any) -> divulge.Recipe:
     return divulge.Recipe(widths=[64, 8, 10], learning_rate=0.5, epochs=60, **options)
 
 
+@pytest.mark.slow
 def test_noise_comes_with_the_accuracy_it_leaves_and_guards_with_what_they_change(audit: Any) -> None:
     recipe = small(activation="relu", precision="float64")
     X, y = (part[:300] for part in DIGITS.train)
-    report = audit(recipe.train(X, y), training_data=(X, y), unseen=DIGITS.test.X, recipe=recipe, time=90)
+    report = audit(recipe.train(X, y), training_data=(X, y), unseen=tuple(DIGITS.test), recipe=recipe, time=90)
     noise = found(report, "protection-needed")
     assert next(row[0] for row in noise.tables[0].rows) == "tight"
     assert len(noise.tables[0].rows) == 5
-    assert noise.measures["accuracy_on_training_records_if_private"] < noise.measures["accuracy_on_training_records"]
+    assert noise.measures["accuracy_on_unseen_records_if_private"] < noise.measures["accuracy_on_unseen_records"]
     assert "Measured price" in noise.meaning
     guards = found(report, "protection-at-the-endpoint")
     tried = {row[0] for row in guards.tables[0].rows}
     assert {"none", "round:2", "top:1", "label"} <= tried
     exact = guards.tables[0].rows[0]
     assert (exact[3], exact[4]) == ("exact copy from values", 1.0)
-    allowed = guards.measures["rows_a_client_may_be_answered"]
-    assert allowed is None or 0 < allowed < exact[5]
+    cheapest = guards.measures["rows_of_the_cheapest_copy"]
+    assert cheapest is None or 0 < cheapest <= exact[5]
     assert sum("honest decisions change" in told for told in (*guards.remedies, *guards.notes)) == len(tried) - 1
     jsonschema.validate(json.loads(report.json()), schema())
 
 
+@pytest.mark.slow
 def test_batches_set_the_schedule(audit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "probes", lambda: list(private.PROBES))
+    monkeypatch.setattr(registry, "available_probes", lambda: list(dp_training.PROBES))
     recipe = small(activation="tanh", batch_size=300)
     report = audit(recipe.initial_model(), training_data=DIGITS, recipe=recipe, time=30)
     noise = found(report, "protection-needed")
@@ -66,6 +68,7 @@ def test_batches_set_the_schedule(audit: Any, monkeypatch: pytest.MonkeyPatch) -
     assert noise.measures["training_steps"] == 60 * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -88,18 +91,19 @@ def test_a_quantity_has_no_decisions_to_judge_by(audit: Any) -> None:
     assert "quantity" in next(skip.reason for skip in report.skipped)
 
 
+@pytest.mark.slow
 def test_the_table_ends_where_the_time_does(audit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from divulge.auditing.probe import TimeUp
-    from divulge.protection import endpoint
+    from divulge.auditing.probes.probe import TimeUp
+    from divulge.protection import guard_study
 
-    real = endpoint.left_by
+    real = guard_study.run_attack
 
     def slow(name: str, *arguments: Any, **options: Any) -> Any:
         if name == "label":
             raise TimeUp("The seconds were not enough.")
         return real(name, *arguments, **options)
 
-    monkeypatch.setattr(endpoint, "left_by", slow)
+    monkeypatch.setattr(guard_study, "run_attack", slow)
     report = audit(small(activation="tanh").initial_model(), training_data=DIGITS, access="value", time=90)
     guards = found(report, "protection-at-the-endpoint")
     assert "ends there" in guards.notes[-1]
@@ -109,15 +113,17 @@ def test_the_table_ends_where_the_time_does(audit: Any, monkeypatch: pytest.Monk
 def test_no_limit_is_recommended_before_the_learning_curve_is_there(
     audit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from divulge.auditing.probe import TimeUp
-    from divulge.protection import endpoint
+    from divulge.auditing.probes.probe import TimeUp
+    from divulge.protection import guard_study
 
     def slow(*arguments: Any, **options: Any) -> Any:
         raise TimeUp("The seconds were not enough.")
 
-    monkeypatch.setattr(running, "probes", lambda: list(guarding.PROBES))
-    monkeypatch.setattr(endpoint, "left_by", lambda name, attack, scene: endpoint.Left(name, attack, 0.99, True, 179))
-    monkeypatch.setattr(endpoint, "learning_curve", slow)
+    monkeypatch.setattr(registry, "available_probes", lambda: list(guards.PROBES))
+    monkeypatch.setattr(
+        guard_study, "run_attack", lambda name, attack, setup: guard_study.AttackOutcome(name, attack, 0.99, True, 179)
+    )
+    monkeypatch.setattr(guard_study, "learning_curve", slow)
     report = audit(small().initial_model(), training_data=DIGITS, access="value", time=30)
     assert report.findings == []
     assert report.skipped[0].tried

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from divulge.cli import app
 from divulge.cli.common import seconds_of, show
-from divulge.errors import InvalidInput
+from divulge.core.errors import InvalidInput
 
 runner = CliRunner()
 
@@ -31,6 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_one_command_makes_a_report_and_fails_a_build_on_what_it_finds(trained: Path, tmp_path: Path) -> None:
     done = run(
         "audit", str(trained), "--access", "gradient", "--time", "40s", "--out", str(tmp_path), "--format", "markdown",
@@ -62,6 +63,7 @@ def test_compare_exits_5_when_something_got_worse(trained: Path, tmp_path: Path)
     assert run("compare", str(tmp_path / "new.json"), str(tmp_path / "nothing.json")).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -82,6 +84,7 @@ def test_bad_options_get_one_sentence(trained: Path, tmp_path: Path, arguments: 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["audit", "MODEL"], ["bound", "--kappa", "0.01"], ["extract", "MODEL"]])
 def test_what_cannot_be_written_gets_one_sentence(trained: Path, tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -93,7 +96,7 @@ def test_what_cannot_be_written_gets_one_sentence(trained: Path, tmp_path: Path,
 def test_reproduce_names_what_there_is() -> None:
     done = run("reproduce", "nothing")
     assert done.exit_code == 2
-    assert "span" in done.stderr
+    assert "jayaram" in done.stderr
 
 
 def test_the_version_and_times_as_people_write_them() -> None:
@@ -109,3 +112,14 @@ def test_json_holds_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     show({"a": float("nan"), "b": torch.tensor([1.0, float("inf")]), "c": Path("x")}, json_wanted=True, quiet=False,
          text="")  # fmt: skip
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"a": None, "b": [1.0, None], "c": "x"}
+
+
+def test_a_gate_that_cannot_say_exits_6_and_unknown_attacks_exit_2(trained: Path, tmp_path: Path) -> None:
+    done = run("audit", str(trained), "--time", "0.01s", "--fail-on", "low", "--out", str(tmp_path), "--json")
+    assert done.exit_code == 6, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["state"], told["finished"], told["gate"]["result"]) == ("inconclusive", False, "inconclusive")
+    assert run("audit", str(trained), "--time", "0.01s", "--out", str(tmp_path / "b"), "--quiet").exit_code == 0
+    unknown = run("audit", str(trained), "--require", "nothing", "--out", str(tmp_path / "c"))
+    assert unknown.exit_code == 2
+    assert "no attack called 'nothing'" in unknown.stderr

@@ -35,7 +35,7 @@ def test_a_record_left_out_comes_back_through_training_itself(trained: Path, tmp
     done = run("informed", str(trained), "--leave-out", "3", "--json", "--out", str(tmp_path))
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
-    X, y = datasets.recorded(trained, None)
+    X, y = datasets.training_rows(trained, None)
     others, own = torch.cat([X[:3], X[4:]]).double(), torch.cat([y[:3], y[4:]]) == y[3]
     assert told["error"] < 1e-6
     assert told["nearest"] == pytest.approx(float((others - X[3]).square().mean(dim=1).min()))
@@ -49,6 +49,7 @@ def test_a_record_left_out_comes_back_through_training_itself(trained: Path, tmp
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_rebuilt_picture_is_shown_beside_the_nearest_one_that_is_known(tmp_path: Path) -> None:
     import numpy as np
     from skimage.io import imread
@@ -91,18 +92,20 @@ def test_a_table_is_known_in_its_own_units_and_rows(tmp_path: Path) -> None:
 def test_a_file_of_the_known_records_is_read_whole(trained: Path, tmp_path: Path) -> None:
     import numpy as np
 
-    X, y = datasets.recorded(trained, None)
+    X, y = datasets.training_rows(trained, None)
     np.savez(tmp_path / "all.npz", X=X.numpy(), y=y.numpy())
     told = run("informed", str(trained), "--known", str(tmp_path / "all.npz"), "--runs", "4")
     assert "already contains the target" in told.stderr
 
 
+@pytest.mark.slow
 def test_logits_are_enough(trained: Path) -> None:
     done = run("informed", str(trained), "--leave-out", "3", "--access", "logits", "--probes", "11", "--json")
     assert done.exit_code in (0, 3), done.stderr
     assert json.loads(done.stdout)["error"] < 0.05
 
 
+@pytest.mark.slow
 def test_ridge_learns_from_shadow_models_which_are_kept(trained: Path, tmp_path: Path) -> None:
     words = ["informed", str(trained), "--leave-out", "3", "--attack", "ridge", "--shadows", "iris", "--json",
              "--shadow-models", "60", "--workers", "2", "--out", str(tmp_path)]  # fmt: skip

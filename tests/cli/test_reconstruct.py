@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from divulge import models
 from divulge.cli import app
-from divulge.reconstruction import margin
+from divulge.training import margin
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,7 @@ def run(*arguments: object, code: int = 0) -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_writes_samples_and_says_what_broken_weights_give(target: Path, tmp_path: Path) -> None:
     told: dict[str, Any] = json.loads(
         run(target / "model", "--mean", target / "mean.npy", "--out", tmp_path, "--restarts", 3, "--json")
@@ -58,6 +59,7 @@ def test_writes_samples_and_says_what_broken_weights_give(target: Path, tmp_path
     assert "agreed on by 3 restarts" in text
 
 
+@pytest.mark.slow
 def test_scores_by_the_data_that_was_recorded_beside_the_model(tmp_path: Path) -> None:
     trained = CliRunner().invoke(app, [
         "train", "--data", "digits", "--binary", "--rows", "8", "--centred", "--widths", "64,40,1", "--bias", "first",
@@ -74,6 +76,7 @@ def test_scores_by_the_data_that_was_recorded_beside_the_model(tmp_path: Path) -
     assert (tmp_path / "out" / "pairs.png").is_file()
 
 
+@pytest.mark.slow
 def test_the_printed_method_may_search_first_and_goes_on_with_its_trials(target: Path, tmp_path: Path) -> None:
     for trials in (4, 5):
         told = json.loads(run(target / "model", "--method", "paper", "--n", 6, "--search", trials, "--time", "1s",
@@ -83,6 +86,7 @@ def test_the_printed_method_may_search_first_and_goes_on_with_its_trials(target:
     assert (tmp_path / "search.db").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
@@ -114,6 +118,7 @@ def test_a_model_that_is_not_piecewise_linear_is_refused(tmp_path: Path) -> None
     assert "Tanh" in run(tmp_path / "model", "--out", tmp_path / "out", code=2)
 
 
+@pytest.mark.slow
 def test_the_network_in_an_estimator_is_read_and_a_table_in_its_own_units(tmp_path: Path) -> None:
     import joblib
     from sklearn.datasets import load_iris

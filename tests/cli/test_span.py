@@ -39,6 +39,7 @@ def run_json(*arguments: object, code: int = 0) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("access", ["gradient", "value", "label"])
 def test_every_access_recovers_the_span(target: Path, access: str, tmp_path: Path) -> None:
     told = run_json("span", target / "model", "--access", access, "--reference", target / "rows.npy", "--out", tmp_path)
@@ -51,7 +52,7 @@ def test_every_access_recovers_the_span(target: Path, access: str, tmp_path: Pat
 
 def test_the_text_says_what_was_found(target: Path, tmp_path: Path) -> None:
     text = run("span", "recover", target / "model", "--out", tmp_path)
-    assert "listens to 12 of 64 input dimensions" in text
+    assert "depends on 12 of 64 input dimensions" in text
     assert "Gap" in text
     assert run("span", target / "model", "--quiet") == ""
     assert "12 of 64" in run("span", target / "model", "--reference", tmp_path)
@@ -78,6 +79,7 @@ def test_the_printed_algorithms_run_from_the_command_line(target: Path, tmp_path
     assert told["facts"]["bits"] == 64
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_not_there_and_a_budget_that_ends_have_their_exit_codes(target: Path, tmp_path: Path) -> None:
     assert "Asked for rank 20" in run("span", target / "model", "--rank", 20, code=3)
     run("span", target / "model", "--outputs", 0, "--budget", 8, "--out", tmp_path, code=4)
@@ -104,6 +106,7 @@ def test_bad_options_are_refused_in_one_sentence(target: Path, options: list[str
     assert "Traceback" not in result.output
 
 
+@pytest.mark.slow
 def test_obfuscation_keeps_labels_and_draws_the_pictures(target: Path, tmp_path: Path) -> None:
     told = run_json("span", "obfuscate", target / "model", "--input", "digits", "--rows", 20, "--out", tmp_path)
     assert told["labels_kept"] == told["rows"] == 20
@@ -113,6 +116,7 @@ def test_obfuscation_keeps_labels_and_draws_the_pictures(target: Path, tmp_path:
     assert (tmp_path / "obfuscated.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_obfuscation_takes_files_bounds_and_a_saved_span(target: Path, tmp_path: Path) -> None:
     run("span", target / "model", "--out", tmp_path / "span")
     generator = np.random.default_rng(0)

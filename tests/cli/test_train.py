@@ -24,6 +24,7 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -40,14 +41,17 @@ def test_what_is_written_repeats_the_training(tmp_path: Path, options: list[obje
     released = models.load(tmp_path / "m")
     recipe = Recipe.load(tmp_path / "m")
     assert recipe.seed == 7
-    assert same(recipe.train(*datasets.recorded(tmp_path / "m")), released)
+    assert same(recipe.train(*datasets.training_rows(tmp_path / "m")), released)
 
 
 def test_one_json_object_with_figures_that_are_true(tmp_path: Path) -> None:
     out = json.loads(run("train", "--epochs", 8, "--json", "--out", tmp_path))
     data = datasets.load("digits")
     scored = evaluate(models.load(tmp_path), *data.test)
-    assert out["test"] == {"accuracy": scored.accuracy, "loss": pytest.approx(scored.loss), "rows": 359}
+    assert out["test"] == {
+        "accuracy": scored.accuracy, "loss": pytest.approx(scored.loss), "rows": 359,
+        "balanced_accuracy": pytest.approx(scored.balanced_accuracy), "auc": pytest.approx(scored.auc),
+    }  # fmt: skip
     assert out["test"]["accuracy"] > 0.9
     assert out["recipe"] == Recipe.load(tmp_path).as_dict()
     assert out["seconds"] > 0
@@ -59,10 +63,10 @@ def test_an_own_table_and_an_own_network(tmp_path: Path, monkeypatch: pytest.Mon
     Path("own.csv").write_text(f"a,b,answer\n{rows}\n")
     Path("net.py").write_text("from torch import nn\ndef make(n=2):\n    return nn.Sequential(nn.Linear(n, 1))\n")
     told = run("train", "--data", "own.csv", "--target", "answer", "--model", "net.py:make", "--epochs", 30)
-    assert "held out accuracy" in told
+    assert "held out: accuracy" in told
     assert Path("trained/model.safetensors").exists()  # the folder when none is named
     assert same(models.load("trained", trust_code=True), Recipe.load("trained", trust_code=True).train(
-        *datasets.recorded("trained")))  # fmt: skip
+        *datasets.training_rows("trained")))  # fmt: skip
 
 
 def test_quiet_says_nothing_and_list_names_everything(tmp_path: Path) -> None:
@@ -71,6 +75,7 @@ def test_quiet_says_nothing_and_list_names_everything(tmp_path: Path) -> None:
     assert all(name in listed for name in (*models.names(), *datasets.names()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "told"),
     [

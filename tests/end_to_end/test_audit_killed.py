@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from divulge.oracles.journal import KEY
+from divulge.oracles.remote.journal import KEY
 
 SERVED = """
 import torch

@@ -10,6 +10,7 @@ from divulge import serving
 from divulge.models import MLP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_extraction_over_http_and_again_from_the_journal(tmp_path, seed):
     with torch.random.fork_rng():

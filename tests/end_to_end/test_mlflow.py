@@ -21,8 +21,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from divulge import errors
-from divulge.oracles.http_model import HttpOracle
+from divulge.core import errors
+from divulge.oracles.remote.http import HttpOracle
 
 MLFLOW = os.environ.get("DIVULGE_MLFLOW", "")
 pytestmark = [

@@ -23,9 +23,10 @@ import torch
 from sklearn.datasets import load_digits
 
 import divulge
-from divulge import datasets, errors
-from divulge.oracles.http_model import HttpOracle
-from divulge.reconstruction import margin
+from divulge import datasets
+from divulge.core import errors
+from divulge.oracles.remote.http import HttpOracle
+from divulge.training import margin
 
 MLSERVER = os.environ.get("DIVULGE_MLSERVER", "")
 pytestmark = [

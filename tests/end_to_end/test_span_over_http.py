@@ -29,6 +29,7 @@ def test_values_over_http_give_the_rank_of_the_first_layer(precision: str) -> No
     assert float((noisy @ weight.T).std()) > 0
 
 
+@pytest.mark.slow
 def test_labels_over_http_give_it_too() -> None:
     with torch.random.fork_rng():
         torch.manual_seed(1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import divulge
-from divulge.errors import AccessDenied, AttackFailed, BudgetExhausted, InvalidInput, NonFiniteInput, WrongShape
+from divulge.core.errors import AccessDenied, AttackFailed, BudgetExhausted, InvalidInput, NonFiniteInput, WrongShape
 from divulge.extraction import by_training
 from divulge.extraction.by_training import Options, gather
 from divulge.oracles.guards import Guard, LabelOnly, Rounded, Smoothed
@@ -52,6 +52,7 @@ def learned(target: nn.Module, digits: divulge.datasets.Dataset, **options: obje
     return agreement(stolen.model, target, digits.test.X)
 
 
+@pytest.mark.slow
 def test_ten_gradients_teach_far_more_than_ten_values(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     gradients = [learned(target, digits, seed=seed) for seed in SEEDS]
     values = [learned(target, digits, match="values", seed=seed) for seed in SEEDS]
@@ -61,6 +62,7 @@ def test_ten_gradients_teach_far_more_than_ten_values(target: nn.Module, digits:
     assert min(gradients) > max(printed) + 0.1
 
 
+@pytest.mark.slow
 def test_gradients_alone_are_enough_once_the_values_set_the_level(
     target: nn.Module, digits: divulge.datasets.Dataset
 ) -> None:
@@ -71,6 +73,7 @@ def test_the_printed_loss_learns_too(target: nn.Module, digits: divulge.datasets
     assert learned(target, digits, method="paper") > 0.75
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["probabilities", "log-probabilities"])
 def test_probabilities_tell_as_much_as_logits(target: nn.Module, digits: divulge.datasets.Dataset, output: str) -> None:
     """... and the copy shows what the target shows."""
@@ -91,12 +94,14 @@ def test_the_printed_loss_takes_whatever_is_shown(
     assert learned(target, digits, method="paper", match=match, output=output, steps=20) >= 0
 
 
+@pytest.mark.slow
 def test_the_predicted_class_alone_still_helps(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     for output in ("logits", "probabilities"):
         values = learned(target, digits, queries=20, match="values", output=output)
         assert learned(target, digits, queries=20, classes="predicted", output=output) > max(0.7, values)
 
 
+@pytest.mark.slow
 def test_smoothed_and_rounded_explanations_leak_as_well(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     raw = divulge.oracle(target, access="gradient")
     sigma = float(digits.train.X.std())
@@ -105,6 +110,7 @@ def test_smoothed_and_rounded_explanations_leak_as_well(target: nn.Module, digit
         assert agreement(stolen.model, target, digits.test.X) > 0.85
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS[:2])
 def test_gradients_that_tell_nothing_of_the_values_do_not_mislead(
     target: nn.Module, digits: divulge.datasets.Dataset, seed: int
@@ -124,7 +130,7 @@ def test_gradients_that_tell_nothing_of_the_values_do_not_mislead(
 
 
 def test_absolute_gradients_are_recognised_and_still_leak(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
-    from divulge.oracles.captum_guard import Explained
+    from divulge.oracles.guards.explained import Explained
 
     saliency = Explained(divulge.oracle(target, access="gradient"))
     stolen = by_training(saliency, STUDENT, digits.train.X, queries=50, steps=QUICK)
@@ -133,9 +139,10 @@ def test_absolute_gradients_are_recognised_and_still_leak(target: nn.Module, dig
     by_training(saliency, STUDENT, digits.train.X, queries=10, steps=5, combinations=2)
 
 
+@pytest.mark.slow
 def test_integrated_gradients_are_recognised_and_undone(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     """They are the mean gradient on the way from zero, times the input: hidden only where the input is zero."""
-    from divulge.oracles.captum_guard import Explained
+    from divulge.oracles.guards.explained import Explained
 
     oracle = divulge.oracle(target, access="gradient")
     explained = Explained(oracle, "integrated-gradients", steps=20)
@@ -147,7 +154,7 @@ def test_integrated_gradients_are_recognised_and_undone(target: nn.Module, digit
 
 
 def test_a_linear_layer_is_not_solved_from_gradients_that_are_partly_hidden(digits: divulge.datasets.Dataset) -> None:
-    from divulge.oracles.captum_guard import Explained
+    from divulge.oracles.guards.explained import Explained
 
     linear = divulge.models.build("softmax", shape=(64,), outputs=10, seed=3)
     explained = Explained(divulge.oracle(linear, access="gradient"), "integrated-gradients", steps=5)
@@ -155,6 +162,7 @@ def test_a_linear_layer_is_not_solved_from_gradients_that_are_partly_hidden(digi
     assert by_training(explained, "softmax", "gaussian", queries=12).exact
 
 
+@pytest.mark.slow
 def test_gaussian_inputs_need_no_data(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     oracle = divulge.oracle(target, access="gradient")
     stolen = by_training(oracle, STUDENT, "gaussian", queries=60, steps=400)
@@ -164,6 +172,7 @@ def test_gaussian_inputs_need_no_data(target: nn.Module, digits: divulge.dataset
     assert not stolen.exact
 
 
+@pytest.mark.slow
 def test_chosen_queries_ensembles_and_self_training_run_and_learn(
     target: nn.Module, digits: divulge.datasets.Dataset
 ) -> None:
@@ -197,6 +206,7 @@ def test_a_copy_says_what_it_misses_of_the_gradients(target: nn.Module, digits: 
     assert stolen.facts["gradient_error_on_held_out_queries"] is None
 
 
+@pytest.mark.slow
 def test_another_architecture_learns_too(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     oracle = divulge.oracle(target, access="gradient")
     student = {"architecture": "two-conv", "filters": [8, 8], "dense": 32}
@@ -254,6 +264,7 @@ def test_a_linear_student_of_another_network_is_fitted(target: nn.Module, digits
     assert agreement(stolen.model, target, digits.test.X) > 0.8
 
 
+@pytest.mark.slow
 def test_a_single_output_is_learned(digits: divulge.datasets.Dataset) -> None:
     """A two-class model with one logit, shown as it is or as a probability."""
     model = divulge.models.build("one-hidden", shape=(64,), outputs=1, width=16, seed=1)
@@ -279,6 +290,7 @@ def test_the_copy_is_saved_and_read_again(target: nn.Module, digits: divulge.dat
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_budget_that_ends_keeps_the_copy_learned_so_far(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     for choose in ("random", "active"):
         oracle = divulge.oracle(target, access="gradient", budget=20)

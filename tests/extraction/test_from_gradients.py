@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import divulge
-from divulge.errors import BudgetExhausted, InvalidInput, NonFiniteAnswer
+from divulge.core.errors import BudgetExhausted, InvalidInput, NonFiniteAnswer
 from divulge.extraction import from_gradients, match_neurons
 from divulge.models import MLP, ReluNetwork
 from divulge.oracles.guards import Noisy, Rounded
@@ -39,6 +39,7 @@ def extract(model: nn.Module, seed: int = 0, **options):
 # -- what is promised -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_every_neuron_of_a_random_784_128_network_at_fewer_than_three_gradients_each(seed):
     model = network(784, 128, seed)
@@ -49,6 +50,7 @@ def test_every_neuron_of_a_random_784_128_network_at_fewer_than_three_gradients_
     assert match_neurons(stolen.model, model).worst < 1e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("inputs", "width", "outputs"), [(784, 128, 10), (100, 60, 5), (64, 32, 3), (20, 16, 2)])
 @pytest.mark.parametrize("seed", range(2))
 def test_several_outputs_tell_all_neurons_from_the_same_few_gradients(inputs, width, outputs, seed):
@@ -60,6 +62,7 @@ def test_several_outputs_tell_all_neurons_from_the_same_few_gradients(inputs, wi
     assert match_neurons(stolen.model, model).worst < 1e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inputs", "width", "outputs", "bias"),
     [(20, 16, 1, 0.5), (20, 16, 1, 0.0), (20, 100, 1, 0.5), (64, 32, 5, 0.5), (1, 12, 1, 0.5), (3, 40, 2, 30.0)],
@@ -72,9 +75,10 @@ def test_copies_agree_to_a_billionth_whatever_the_shape(inputs, width, outputs, 
     assert stolen.exact
     assert stolen.width == width
     assert stolen.check(oracle, 500) <= 1e-9 * stolen.scale
-    assert 1000 <= stolen.verified_points <= 4000
+    assert stolen.verified_points == 6000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_recovers_a_network_trained_on_digits(seed):
     X, y = load_digits(return_X_y=True)
@@ -125,8 +129,9 @@ def test_linear_and_constant_functions_have_no_neurons(slope, constant):
         torch.full((1,), constant).double(),
     )
     stolen = extract(model)
-    assert stolen.exact
     assert stolen.width == 0
+    assert stolen.exact == (slope != 0)  # constant answers prove nothing
+    assert slope != 0 or "constant" in stolen.reason
 
 
 def test_dead_neurons_leave_no_trace_and_are_said():
@@ -174,6 +179,7 @@ def with_bump(seed: int, width: float) -> ReluNetwork:
     return with_neurons(network(20, 16, seed), A, b, tent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("width", [0.3, 0.03, 0.003])
 def test_a_bump_that_cancels_outside_a_slab_is_found_even_if_it_is_narrower_than_points_can_hit(width, seed):
@@ -206,7 +212,7 @@ def test_smooth_networks_are_named_and_not_mangled(activation, name, seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_deeper_networks_are_recognised(seed):
     torch.manual_seed(seed)
-    stolen = extract(MLP([20, 16, 16, 1]).double(), seed)
+    stolen = extract(MLP([20, 16, 16, 1]).double(), seed, layers=1)
     assert not stolen.exact
     assert "more than one hidden layer" in stolen.reason
 
@@ -238,6 +244,7 @@ def test_a_noisy_oracle_is_detected():
     assert stolen.worst_error < 1e-2 * stolen.scale
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_float32_answers_degrade_with_a_measured_error(seed):
     oracle = divulge.oracle(network(64, 16, seed).float(), access="gradient")
@@ -274,7 +281,7 @@ def test_a_budget_that_ends_in_the_middle_returns_the_partial_network(budget):
         from_gradients(oracle)
     partial = caught.value.partial
     assert oracle.ledger.total <= budget
-    assert partial.queries == oracle.ledger.total
+    assert partial.ledger.total == oracle.ledger.total
     assert not partial.exact
     assert (partial.width > 0) == (budget >= 40)
 

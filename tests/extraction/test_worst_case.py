@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import divulge
-from divulge.errors import BudgetExhausted, InvalidInput
+from divulge.core.errors import BudgetExhausted, InvalidInput
 from divulge.extraction import worst_case
-from divulge.extraction.paper_worst_case import get_bias, get_gradient, get_neurons
+from divulge.extraction.printed.chen_worst_case import get_bias, get_gradient, get_neurons
 from divulge.extraction.worst_case import grid_for
 from divulge.models import MLP, ReluNetwork
 
@@ -42,6 +42,7 @@ def true_error(stolen, target, inputs: int) -> float:
         return float(((stolen.model(X) - truth) ** 2).mean() / truth.var())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "size"), [("random", 0.0), ("clusters", 1e-2), ("clusters", 1e-4), ("clusters", 1e-6), ("bumps", 0.3)]
 )
@@ -137,6 +138,7 @@ def test_get_neurons_lists_every_neuron_that_stands_alone():
     assert found >= 3  # all but those whose kink lies outside the segment
 
 
+@pytest.mark.slow
 def test_the_printed_algorithm_learns_a_small_network():
     target = network("random", 6, 4, 2)
     stolen = worst_case(divulge.oracle(target, access="value"), method="paper", width=4, grid=60, seed=0)

@@ -7,8 +7,9 @@ import torch
 from sklearn.datasets import load_digits
 
 import divulge
-from divulge import Recipe, progress
-from divulge.errors import AttackFailed, InvalidInput, NonFiniteInput, WrongShape
+from divulge import Recipe
+from divulge.core import progress
+from divulge.core.errors import AttackFailed, InvalidInput, NonFiniteInput, WrongShape
 from divulge.informed import NotReproduced
 
 DIGITS, DIGIT = load_digits(return_X_y=True)
@@ -24,6 +25,7 @@ def released(recipe, rows):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"activation": "tanh"}, {"batch_size": 40, "epochs": 20}, {"widths": [64, 8, 8, 10]}]
 )
@@ -39,6 +41,7 @@ def test_the_unknown_rows_come_back(options):
     assert all(record.training_runs <= 115 for record in records)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"activation": "relu"}, {"batch_size": 40, "epochs": 20}])
 def test_a_right_record_is_trusted_though_some_is_left_unexplained(options):
     recipe = Recipe(**{**RECIPE.as_dict(), "architecture": None, **options})
@@ -52,20 +55,23 @@ def test_a_right_record_is_trusted_though_some_is_left_unexplained(options):
     assert all(error < 0.02 for record, error in zip(records, errors, strict=True) if record.trusted)
 
 
+@pytest.mark.slow
 def test_a_row_under_a_wrong_label_is_never_trusted():
     rows = range(720, 726)
     wrong = (y[720:726] + 1) % 10
     records = divulge.informed.direct(RECIPE, released(RECIPE, rows), X[KNOWN], y[KNOWN], labels=wrong, runs=30)
     assert not any(record.trusted for record in records)
-    assert all("no reconstruction" in r.reason and "puts a ceiling" in r.reason for r in records)
+    assert all("no reconstruction" in r.reason for r in records)
 
 
+@pytest.mark.slow
 def test_labels_are_found():
     rows = range(310, 320)
     records = divulge.informed.direct(RECIPE, released(RECIPE, rows), X[KNOWN], y[KNOWN], runs=30)
     assert sum(record.y == int(y[row]) for record, row in zip(records, rows, strict=True)) >= 8
 
 
+@pytest.mark.slow
 def test_with_a_single_unit_no_record_is_trusted_whose_label_was_guessed():
     recipe = Recipe(**{**RECIPE.as_dict(), "architecture": None, "widths": [64, 1, 10]})
     models = released(recipe, range(310, 314))
@@ -74,6 +80,7 @@ def test_with_a_single_unit_no_record_is_trusted_whose_label_was_guessed():
     assert all("a single unit" in record.reason or "no reconstruction" in record.reason for record in records)
 
 
+@pytest.mark.slow
 def test_one_model_gives_one_record_and_a_start_can_be_given():
     model = released(RECIPE, [330])[0]
     record = divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN], labels=[int(y[330])], start=X[330:331], runs=6)
@@ -85,6 +92,7 @@ def test_one_model_gives_one_record_and_a_start_can_be_given():
     assert max(noisy.facts["misfit"], mean.facts["misfit"]) < 0.5
 
 
+@pytest.mark.slow
 def test_logits_on_probes_are_enough():
     rows = range(300, 304)
     models = released(RECIPE, rows)
@@ -100,6 +108,7 @@ def test_logits_on_probes_are_enough():
     assert one.y == int(y[300])
 
 
+@pytest.mark.slow
 def test_it_can_be_stopped_at_every_training_step():
     class TimeUp(Exception):
         pass
@@ -128,6 +137,17 @@ def test_noisy_weights_still_beat_the_class_mean():
     assert record.error(X[340]) < 0.5 * float((guess - X[340]).square().mean())
     with pytest.raises(InvalidInput, match="positive standard deviation"):
         divulge.informed.direct(RECIPE, noisy, X[KNOWN], y[KNOWN], labels=[label], noise=0.0)
+
+
+@pytest.mark.slow
+def test_a_guess_at_a_privately_trained_model_is_not_trusted():
+    rows, labels = X[:60], y[:60]
+    private = Recipe(**{**RECIPE.as_dict(), "privacy": {"noise_multiplier": 3.0, "clip": 1.0, "noise_seed": 3}})
+    model = private.train(rows, labels)
+    unknown = Recipe(**{**RECIPE.as_dict(), "privacy": {"noise_multiplier": 3.0, "clip": 1.0}})
+    record = divulge.informed.direct(unknown, model, rows[:-1], labels[:-1], labels=[int(labels[-1])], runs=6)
+    assert not record.trusted
+    assert "no reconstruction" in record.reason
 
 
 class TestBadInput:

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 import divulge
 from divulge import Recipe
-from divulge.errors import InvalidInput, WrongShape
+from divulge.core.errors import InvalidInput, WrongShape
 
 DIGITS, DIGIT = load_digits(return_X_y=True)
 X, y = torch.tensor(DIGITS / 16, dtype=torch.float32), torch.tensor(DIGIT)

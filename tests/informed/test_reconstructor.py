@@ -10,9 +10,10 @@ from sklearn.datasets import load_digits
 
 import divulge
 from divulge import Recipe
-from divulge.errors import InvalidInput, NonFiniteInput, WrongShape
-from divulge.informed import NotReproduced, network, shadows
-from divulge.informed.reconstructor import Gauge
+from divulge.core.errors import InvalidInput, NonFiniteInput, WrongShape
+from divulge.informed import NotReproduced, shadows
+from divulge.informed.reconstructor import ErrorCalibration
+from divulge.informed.shadow_models import reconstructor_network
 
 DIGITS, DIGIT = load_digits(return_X_y=True)
 X = torch.tensor(DIGITS / 16, dtype=torch.float32)
@@ -43,6 +44,7 @@ def scored(found, released, **options):
     return records, divulge.informed.score(records, X[list(TARGET)], y[list(TARGET)], *held, **options)
 
 
+@pytest.mark.slow
 def test_ridge_rebuilds_what_no_held_row_shows(models, released):
     found = attack(models)
     records, score = scored(found, released, shape=(1, 8, 8), classifier=released[0])
@@ -57,6 +59,7 @@ def test_ridge_rebuilds_what_no_held_row_shows(models, released):
     assert set(score.as_dict()) >= {"mean_mse", "mean_ssim", "mean_kl", "nearest", "class_mean", "percentiles"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"access": "logits", "probes": 100}])
 def test_it_knows_how_far_off_it_is(models, released, options):
     records, score = scored(attack(models, **options), released)
@@ -69,6 +72,7 @@ def test_it_knows_how_far_off_it_is(models, released, options):
     assert all(record.trusted or "unexplained" in record.reason for record in records)
 
 
+@pytest.mark.slow
 def test_shadow_rows_of_another_kind_are_noticed(released):
     order = torch.randperm(64, generator=torch.Generator().manual_seed(5))
     strange = 1 - X[100:500][:, order]
@@ -82,24 +86,27 @@ def test_shadow_rows_of_another_kind_are_noticed(released):
 
 def test_a_misfit_beyond_those_seen_is_taken_for_the_worst():
     truth, rows = torch.zeros(3, 4), torch.tensor([[1.0], [2.0], [1.0]]) * torch.ones(3, 4)
-    gauge = Gauge.of(rows, truth, torch.tensor([1.0, 2.0, 0.5]), torch.tensor([2.0, 9.0, 0.5]))
-    assert (gauge.usual, gauge.worst, gauge.reach) == (1.0, 4.0, 2.0)
-    assert gauge.wrong == 0.25  # of the last, whose nearest known row is closer than it
-    expected = gauge.error(torch.ones(2, 4), torch.tensor([2.0, 2.5]))
+    calibration = ErrorCalibration.of(rows, truth, torch.tensor([1.0, 2.0, 0.5]), torch.tensor([2.0, 9.0, 0.5]))
+    assert (calibration.usual, calibration.worst, calibration.reach) == (1.0, 4.0, 2.0)
+    assert calibration.wrong == 0.25  # of the last, whose nearest known row is closer than it
+    expected = calibration.error(torch.ones(2, 4), torch.tensor([2.0, 2.5]))
     assert torch.equal(expected, torch.tensor([1 * 4.0, 4 * 6.25]))
 
 
+@pytest.mark.slow
 def test_training_with_the_record_corrects_it(models, released, monkeypatch):
     corrected = scored(attack(models), released)[1].mse
     monkeypatch.setattr(sys.modules["divulge.informed.reconstructor"], "_CORRECTIONS", 0)
     assert corrected.mean() < 0.8 * scored(attack(models), released)[1].mse.mean()
 
 
+@pytest.mark.slow
 def test_more_shadow_models_help(models, released):
     few, many = (scored(attack(models.subset(n)), released)[1].mse.mean() for n in (300, 1400))
     assert many < few
 
 
+@pytest.mark.slow
 def test_one_layer_and_black_box_access(models, released):
     _, layer = scored(attack(models, layers=[1]), released)
     _, logits = scored(attack(models, access="logits", probes=100), released)
@@ -112,6 +119,7 @@ def test_one_layer_and_black_box_access(models, released):
     assert black(lambda rows: released[0](rows)).y == black(oracle.__class__ and released[0]).y
 
 
+@pytest.mark.slow
 def test_the_papers_network(models, released):
     found = attack(models.subset(1000), method="network", epochs=12)
     _, score = scored(found, released)
@@ -121,6 +129,7 @@ def test_the_papers_network(models, released):
     assert scored(tuned, released)[1].mse.mean() < scored(scratch, released)[1].mse.mean()
 
 
+@pytest.mark.slow
 def test_a_picture_of_it(models, released, tmp_path):
     records, score = scored(attack(models), released[:3] + released[3:])
     held = torch.cat([X[KNOWN], X[SHADOW]])
@@ -130,6 +139,7 @@ def test_a_picture_of_it(models, released, tmp_path):
     assert path.stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_bad_input(models, released):
     found = attack(models)
     other = Recipe(**{**RECIPE.as_dict(), "seed": 4}).train(X[KNOWN], y[KNOWN])
@@ -159,6 +169,7 @@ def test_bad_input(models, released):
         divulge.informed.yardsticks(X[:2], y[:2], X[:, :3], y)
 
 
+@pytest.mark.slow
 def test_convolutional_models_get_the_transposed_convolutions():
     spec = {"architecture": "balle-cnn", "shape": [1, 12, 12], "outputs": 3}
     recipe = Recipe(architecture=spec, epochs=2, learning_rate=0.05)
@@ -179,7 +190,7 @@ def test_a_weight_that_moved_in_no_shadow_model_does_not_blow_the_network_up():
     generator = torch.Generator().manual_seed(3)
     features, rows = torch.randn(40, 6, generator=generator), torch.rand(40, 4, generator=generator)
     features[:, 2] = 0
-    learned = network.fit(features, rows, epochs=2, width=8)
+    learned = reconstructor_network.fit(features, rows, epochs=2, width=8)
     moved = features.clone()
     moved[:, 2] = 1e-3
     assert torch.equal(learned.rows(moved), learned.rows(features))

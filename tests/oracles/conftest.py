@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import torch
 
-from divulge.oracles import transport
-from divulge.oracles.http_model import HttpOracle
+from divulge.oracles.remote import transport
+from divulge.oracles.remote.http import HttpOracle
 
 Script = Callable[[str, str, dict[str, str], bytes], object]
 

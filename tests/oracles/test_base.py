@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import divulge
-from divulge.errors import (
+from divulge.core.errors import (
     AccessDenied,
     BudgetExhausted,
     EmptyBatch,
@@ -26,7 +26,9 @@ from divulge.errors import (
     WrongShape,
 )
 from divulge.models import MLP
-from divulge.oracles.base import Ledger, Spent, decide, in_batches
+from divulge.oracles.base import decide
+from divulge.oracles.ledger import Ledger, Spent
+from divulge.oracles.rows import in_batches
 
 
 def small(access="gradient", **options):

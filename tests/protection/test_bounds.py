@@ -10,8 +10,8 @@ import pytest
 from scipy import integrate, optimize
 from scipy.stats import norm
 
-from divulge.errors import InvalidInput
-from divulge.protection import bounds
+from divulge.core.errors import InvalidInput
+from divulge.protection import bounds, inverse_bounds, mechanisms
 from divulge.protection.bounds import reconstruction_bound
 
 
@@ -40,6 +40,7 @@ def test_no_simulated_optimal_attack_beats_any_bound(records: int, mu: float) ->
     assert tight <= reconstruction_bound(kappa, rdp=orders) + 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("kappa", [1e-6, 1e-2, 0.3, 0.9])
 def test_the_gaussian_bound_is_reached_by_the_best_test_found_by_integration(kappa: float, mu: float) -> None:
@@ -96,10 +97,11 @@ def test_theorem_5_gives_back_the_delta_of_the_gaussian_mechanism_on_two_points(
     assert bounds.dp_from_robustness(1.0, 1.0) == 1.0
 
 
+@pytest.mark.slow
 def test_sampled_training_is_bounded_between_full_batch_and_a_simulated_attack() -> None:
     noise, rate, steps, kappa = 1.0, 0.2, 10, 0.05
-    bound = bounds.subsampled_bound(kappa, noise_multiplier=noise, sampling_rate=rate, steps=steps)
-    assert bound < reconstruction_bound(kappa, gaussian=bounds.gaussian_mu(noise, steps))
+    bound = mechanisms.subsampled_bound(kappa, noise_multiplier=noise, sampling_rate=rate, steps=steps)
+    assert bound < reconstruction_bound(kappa, gaussian=mechanisms.gaussian_mu(noise, steps))
     rng = np.random.default_rng(0)
 
     def likelihood_ratio(x: np.ndarray) -> np.ndarray:
@@ -115,32 +117,56 @@ def test_sampled_training_is_bounded_between_full_batch_and_a_simulated_attack()
     assert bound <= best * 1.05  # and the bound is not idle
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kappa", [1e-4, 0.02, 0.4])
+def test_one_sampled_step_is_the_best_test_between_a_gaussian_and_a_mixture(kappa: float) -> None:
+    # one step, by hand: reference N(0, s), with the record (1 - q) N(0, s) + q N(1, s); the ratio rises with x
+    noise, rate = 0.7, 0.3
+    threshold = noise * norm.isf(kappa)
+    power = (1 - rate) * norm.sf(threshold / noise) + rate * norm.sf((threshold - 1) / noise)
+    bound = mechanisms.subsampled_bound(kappa, noise_multiplier=noise, sampling_rate=rate, steps=1)
+    assert power <= bound * (1 + 1e-9)
+    assert bound <= 1.05 * power
+
+
+@pytest.mark.slow
+def test_the_smallest_noise_of_sampled_training_is_on_the_safe_side() -> None:
+    for gamma in (0.05, 0.3):
+        noise = inverse_bounds.smallest_noise(math.log(0.01), gamma, steps=20, sampling_rate=0.3)
+        assert mechanisms.subsampled_bound(0.01, noise_multiplier=noise, sampling_rate=0.3, steps=20) <= gamma
+
+
 def test_with_every_record_in_every_batch_the_sampled_bound_is_the_gaussian_one() -> None:
-    sampled = bounds.subsampled_bound(1e-3, noise_multiplier=10.0, sampling_rate=1.0, steps=100)
+    sampled = mechanisms.subsampled_bound(1e-3, noise_multiplier=10.0, sampling_rate=1.0, steps=100)
     assert sampled == pytest.approx(reconstruction_bound(1e-3, gaussian=1.0), rel=5e-3)
     assert sampled >= reconstruction_bound(1e-3, gaussian=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [1e-3, 0.05, 0.6])
 def test_the_inverse_answers_are_just_enough(gamma: float) -> None:
     log_kappa = math.log(2e-4)
-    assert reconstruction_bound(log_kappa=log_kappa, epsilon=bounds.largest_epsilon(log_kappa, gamma)) == pytest.approx(
+    assert reconstruction_bound(
+        log_kappa=log_kappa, epsilon=inverse_bounds.largest_epsilon(log_kappa, gamma)
+    ) == pytest.approx(gamma)
+    assert reconstruction_bound(
+        log_kappa=log_kappa, zcdp=inverse_bounds.largest_rho(log_kappa, gamma)
+    ) == pytest.approx(gamma)
+    assert reconstruction_bound(
+        log_kappa=log_kappa, gaussian=inverse_bounds.largest_mu(log_kappa, gamma)
+    ) == pytest.approx(gamma)
+    noise = inverse_bounds.smallest_noise(log_kappa, gamma, steps=100)
+    assert reconstruction_bound(log_kappa=log_kappa, gaussian=mechanisms.gaussian_mu(noise, 100)) == pytest.approx(
         gamma
     )
-    assert reconstruction_bound(log_kappa=log_kappa, zcdp=bounds.largest_rho(log_kappa, gamma)) == pytest.approx(gamma)
-    assert reconstruction_bound(log_kappa=log_kappa, gaussian=bounds.largest_mu(log_kappa, gamma)) == pytest.approx(
-        gamma
-    )
-    noise = bounds.smallest_noise(log_kappa, gamma, steps=100)
-    assert reconstruction_bound(log_kappa=log_kappa, gaussian=bounds.gaussian_mu(noise, 100)) == pytest.approx(gamma)
-    assert bounds.smallest_noise(log_kappa, gamma, steps=100, theorem="zcdp") >= noise
-    sampled = bounds.smallest_noise(log_kappa, gamma, steps=20, sampling_rate=0.3)
-    reached = bounds.subsampled_bound(log_kappa=log_kappa, noise_multiplier=sampled, sampling_rate=0.3, steps=20)
+    assert inverse_bounds.smallest_noise(log_kappa, gamma, steps=100, theorem="zcdp") >= noise
+    sampled = inverse_bounds.smallest_noise(log_kappa, gamma, steps=20, sampling_rate=0.3)
+    reached = mechanisms.subsampled_bound(log_kappa=log_kappa, noise_multiplier=sampled, sampling_rate=0.3, steps=20)
     assert reached == pytest.approx(gamma, rel=0.05)
 
 
 def test_a_rarely_sampled_record_needs_next_to_no_noise() -> None:
-    assert bounds.smallest_noise(math.log(1e-9), 0.9, steps=10, sampling_rate=0.01) < 0.4
+    assert inverse_bounds.smallest_noise(math.log(1e-9), 0.9, steps=10, sampling_rate=0.01) < 0.4
 
 
 def test_a_picture_of_3072_pixels_does_not_underflow() -> None:
@@ -148,7 +174,7 @@ def test_a_picture_of_3072_pixels_does_not_underflow() -> None:
     assert bounds.log_bound_gaussian(log_kappa, 10.0) < -1000
     assert bounds.log_bound_gaussian(log_kappa, 10.0) <= bounds.log_bound_zcdp(log_kappa, 50.0)
     assert reconstruction_bound(log_kappa=log_kappa, epsilon=100.0) == 0.0
-    assert bounds.largest_epsilon(log_kappa, 0.01) > 2000
+    assert inverse_bounds.largest_epsilon(log_kappa, 0.01) > 2000
 
 
 def test_a_hundred_bounds_take_less_than_a_second() -> None:
@@ -183,18 +209,18 @@ def test_nonsense_gets_one_clear_sentence(arguments: dict[str, float], sentence:
 
 def test_impossible_wishes_are_named() -> None:
     with pytest.raises(InvalidInput, match="blind guess already"):
-        bounds.largest_epsilon(math.log(0.1), 0.05)
+        inverse_bounds.largest_epsilon(math.log(0.1), 0.05)
     with pytest.raises(InvalidInput, match="chance you accept"):
-        bounds.largest_mu(math.log(0.1), 1.0)
+        inverse_bounds.largest_mu(math.log(0.1), 1.0)
     with pytest.raises(InvalidInput, match="probability"):
         bounds.dp_from_robustness(1.0, 1.2)
     with pytest.raises(InvalidInput, match="at least one step"):
-        bounds.gaussian_mu(1.0, 0)
+        mechanisms.gaussian_mu(1.0, 0)
     with pytest.raises(InvalidInput, match="noise multiplier"):
-        bounds.gaussian_mu(0.0, 10)
+        mechanisms.gaussian_mu(0.0, 10)
     with pytest.raises(InvalidInput, match="sampling rate"):
-        bounds.subsampled_bound(0.1, noise_multiplier=1.0, sampling_rate=0.0, steps=5)
+        mechanisms.subsampled_bound(0.1, noise_multiplier=1.0, sampling_rate=0.0, steps=5)
     with pytest.raises(InvalidInput, match="no form for sampled"):
-        bounds.smallest_noise(-5.0, 0.1, steps=5, sampling_rate=0.5, theorem="zcdp")
+        inverse_bounds.smallest_noise(-5.0, 0.1, steps=5, sampling_rate=0.5, theorem="zcdp")
     with pytest.raises(InvalidInput, match="theorem is"):
-        bounds.smallest_noise(-5.0, 0.1, steps=5, theorem="nine")
+        inverse_bounds.smallest_noise(-5.0, 0.1, steps=5, theorem="nine")

@@ -11,8 +11,9 @@ import torch
 from scipy.stats import chi2
 
 from divulge import datasets
-from divulge.errors import InvalidInput
-from divulge.protection import accounting, priors
+from divulge.core.errors import InvalidInput
+from divulge.protection import priors
+from divulge.training.private import accounting
 
 
 @pytest.mark.parametrize("dimension", [1, 3, 10, 200])
@@ -48,6 +49,7 @@ def test_kappa_from_data_agrees_with_the_closed_form_of_the_prior_it_was_drawn_f
     assert float(kappa.guess.norm()) < 0.5
 
 
+@pytest.mark.slow
 def test_kappa_is_measured_in_the_error_that_was_chosen() -> None:
     data = torch.rand(4000, 2, generator=torch.Generator().manual_seed(1))
     truth = {"max": 0.4**2, "l1": 2 * 0.2**2, "l2": math.pi * 0.2**2, "mse": math.pi * 2 * 0.2**2}
@@ -67,6 +69,52 @@ def test_kappa_is_not_fitted_to_the_records_it_is_measured_on() -> None:
     assert close.log_upper < 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "chances",
+    [np.ones(300) / 300, np.r_[0.06, np.full(940, 1e-3)], (1 / np.arange(1, 400)) / (1 / np.arange(1, 400)).sum()],
+    ids=["even", "one-heavy", "zipf"],
+)
+@pytest.mark.parametrize("records", [20, 60, 300])
+def test_the_ceiling_covers_the_best_guess_of_populations_whose_kappa_is_known(
+    chances: np.ndarray, records: int
+) -> None:
+    # points ten apart: the best guess within half is the likeliest point, and kappa its chance
+    rng, wrong, repeats = np.random.default_rng(0), 0, 60
+    for seed in range(repeats):
+        drawn = 10.0 * rng.choice(len(chances), records, p=chances)
+        wrong += priors.estimate_kappa(torch.tensor(drawn)[:, None], 0.5, error="l2", seed=seed).ceiling < chances.max()
+    assert wrong <= 0.05 * repeats
+
+
+def test_the_ceiling_counts_the_chance_that_no_record_fell_into_the_best_ball() -> None:
+    # one centre: a ball that it missed may have any probability up to 1 - a / 2
+    spread = 10.0 * torch.arange(4000.0)[:, None]
+    assert priors.estimate_kappa(spread, 0.5, error="l2", candidates=1).ceiling == pytest.approx(0.975)
+    many = priors.estimate_kappa(spread, 0.5, error="l2", candidates=200)
+    assert many.ceiling == pytest.approx(1 - 0.025 ** (1 / 200))
+
+
+def test_the_limit_holds_for_all_guesses_at_once_and_hardly_depends_on_the_seed() -> None:
+    X, _ = datasets.load("breast-cancer").train
+    scaled = (X - X.mean(dim=0)) / X.std(dim=0)
+    found = [priors.estimate_kappa(scaled, 0.1, seed=seed) for seed in range(6)]
+    for one in found:
+        for other in found:  # a guess of another seed, on all records
+            share = float(((scaled - other.guess).square().mean(dim=1) <= 0.1).double().mean())
+            assert share <= one.upper
+    assert max(one.upper for one in found) < 1.3 * min(one.upper for one in found)
+
+
+def test_who_knows_all_columns_but_one_has_a_larger_kappa() -> None:
+    # the bound of the population says nothing about them: the caveat of every sentence with kappa in it
+    data = torch.randn(2000, 6, generator=torch.Generator().manual_seed(0))
+    population = priors.estimate_kappa(data, 0.1)
+    knows_the_rest = priors.estimate_kappa(data[:, :1], 0.1 * 6)  # the same squared error, all of it in one column
+    assert knows_the_rest.estimate > 20 * population.upper
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "rate", "steps"), [(1.1, 0.02, 500), (0.8, 0.1, 50), (2.0, 1.0, 30)])
 def test_the_accountants_agree_with_opacus(noise: float, rate: float, steps: int) -> None:
     from opacus.accountants import PRVAccountant, RDPAccountant
@@ -80,6 +128,7 @@ def test_the_accountants_agree_with_opacus(noise: float, rate: float, steps: int
         assert ours.epsilon_pld <= loss.get_epsilon(1e-5) <= ours.epsilon_pld + 0.02
 
 
+@pytest.mark.slow
 def test_the_accountants_are_dp_accountings_own() -> None:
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant
@@ -100,6 +149,7 @@ def test_full_batch_noise_spends_what_was_asked(epsilon: float) -> None:
     assert accounting.noise_for(epsilon, delta=1e-5, steps=100, accountant="rdp") >= noise if epsilon < 100 else True
 
 
+@pytest.mark.slow
 def test_nonsense_gets_one_clear_sentence() -> None:
     for call, sentence in [
         (lambda: priors.log_kappa_uniform(3, 1.0), "centre of the ball"),

@@ -9,12 +9,14 @@ import torch
 from torch import nn
 
 from divulge import reconstruction
-from divulge.errors import AttackFailed, InvalidInput, UnsupportedModel
+from divulge.core.errors import AttackFailed, InvalidInput, UnsupportedModel
 from divulge.models import MLP
-from divulge.reconstruction import baselines, margin, paper
-from divulge.reconstruction.network import read
+from divulge.models.weight_matrices import read
+from divulge.reconstruction import baselines
+from divulge.reconstruction.printed import kkt
+from divulge.training import margin
 
-from .conftest import Target, odd_digits
+from ..margin_targets import Target, odd_digits
 
 
 def test_model_inversion_drives_outputs_apart_inside_the_range(target: Target) -> None:
@@ -39,8 +41,8 @@ def test_broken_weights_keep_the_spectrum_and_lose_the_function(target: Target) 
 
 
 def test_the_printed_loss_is_the_equation_it_says(target: Target) -> None:
-    quick = paper.PaperSettings(iterations=1, initial_scale=0.5, alpha=1e6)
-    found = paper.reconstruct(target.model, n=4, settings=quick, seed=3)
+    quick = kkt.PaperSettings(iterations=1, initial_scale=0.5, alpha=1e6)
+    found = kkt.reconstruct(target.model, n=4, settings=quick, seed=3)
     generator = torch.Generator().manual_seed(3)
     X = 0.5 * torch.randn(8, 64, generator=generator, dtype=torch.float64)
     multipliers = torch.rand(8, generator=generator, dtype=torch.float64)
@@ -52,13 +54,12 @@ def test_the_printed_loss_is_the_equation_it_says(target: Target) -> None:
     assert found.residual == pytest.approx((gap / size) ** 0.5, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_printed_method_lowers_its_residual_and_returns_all_samples() -> None:
     X, y, _ = odd_digits(8, seed=1)
     model = margin.to_margin(margin.network([64, 40, 1], first_scale=1e-3, balanced=True), X - X.mean(dim=0), y).model
     first, later = (
-        paper.reconstruct(
-            model, n=8, settings=paper.PaperSettings(iterations=steps, learning_rate=0.01, lambda_rate=0.01)
-        )
+        kkt.reconstruct(model, n=8, settings=kkt.PaperSettings(iterations=steps, learning_rate=0.01, lambda_rate=0.01))
         for steps in (1, 400)
     )
     assert later.residual < first.residual
@@ -68,10 +69,11 @@ def test_the_printed_method_lowers_its_residual_and_returns_all_samples() -> Non
     assert quick.samples.shape == (6, 64)
 
 
+@pytest.mark.slow
 def test_a_run_of_the_printed_method_goes_on_where_it_stopped(target: Target, tmp_path: Path) -> None:
     def run(iterations: int, folder: Path | None, seed: int = 0) -> torch.Tensor:
-        settings = paper.PaperSettings(iterations=iterations, learning_rate=1e-6)
-        return paper.reconstruct(target.model, n=4, seed=seed, settings=settings, checkpoint=folder).samples
+        settings = kkt.PaperSettings(iterations=iterations, learning_rate=1e-6)
+        return kkt.reconstruct(target.model, n=4, seed=seed, settings=settings, checkpoint=folder).samples
 
     run(60, tmp_path)
     assert torch.allclose(run(100, tmp_path), run(100, None))
@@ -84,13 +86,13 @@ def test_a_diverging_run_is_said() -> None:
     X, y, _ = odd_digits(8, seed=1)
     model = margin.to_margin(margin.network([64, 40, 1], first_scale=1e-3, balanced=True), X, y).model
     with pytest.raises(AttackFailed, match="diverged"):
-        paper.reconstruct(model, n=8, settings=paper.PaperSettings(iterations=300, learning_rate=1e9))
+        kkt.reconstruct(model, n=8, settings=kkt.PaperSettings(iterations=300, learning_rate=1e9))
 
 
 def test_the_printed_method_takes_convolutions_and_several_classes() -> None:
     model = nn.Sequential(nn.Conv2d(1, 3, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(108, 3, bias=False))
     model.input_shape = (1, 8, 8)  # type: ignore[assignment]
-    found = paper.reconstruct(model, n=3, settings=paper.PaperSettings(iterations=3))
+    found = kkt.reconstruct(model, n=3, settings=kkt.PaperSettings(iterations=3))
     assert found.samples.shape == (6, 64)
 
 
@@ -98,11 +100,12 @@ def test_the_printed_method_says_what_it_needs(target: Target) -> None:
     with pytest.raises(InvalidInput, match="give n"):
         reconstruction.from_weights(target.model, method="paper")
     with pytest.raises(UnsupportedModel, match="batch normalisation"):
-        paper.reconstruct(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 1)), n=2)
+        kkt.reconstruct(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 1)), n=2)
     with pytest.raises(UnsupportedModel, match="has none"):
-        paper.reconstruct(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)), n=2)
+        kkt.reconstruct(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)), n=2)
 
 
+@pytest.mark.slow
 def test_results_are_written(target: Target, tmp_path: Path) -> None:
     found = reconstruction.from_weights(
         target.model, mean=target.mean, restarts=1, settings=reconstruction.Settings(steps=30)

@@ -7,9 +7,9 @@ import torch
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
+from divulge.models.weight_matrices import Network
 from divulge.reconstruction import denoising, matching
-from divulge.reconstruction.network import Network
-from divulge.reconstruction.subspace import RowSpace, row_space
+from divulge.reconstruction.row_space import RowSpace, row_space
 
 SHAPE = (3, 32, 32)
 
@@ -26,23 +26,23 @@ def noise(*size: int, seed: int = 0) -> Tensor:
 
 
 def test_the_transform_keeps_lengths_and_comes_back(pieces: Tensor) -> None:
-    there = denoising.frequencies(pieces, SHAPE)
+    there = denoising.to_frequencies(pieces, SHAPE)
     assert torch.allclose(there.norm(dim=1), pieces.norm(dim=1))
-    assert torch.allclose(denoising.pictures(there, SHAPE), pieces)
-    flat = denoising.frequencies(torch.ones(1, 3072, dtype=torch.float64), SHAPE)
+    assert torch.allclose(denoising.from_frequencies(there, SHAPE), pieces)
+    flat = denoising.to_frequencies(torch.ones(1, 3072, dtype=torch.float64), SHAPE)
     assert int((flat.abs() > 1e-9).sum()) == 1  # one frequency: none
 
 
 @pytest.mark.parametrize("level", [0.05, 0.1])
 def test_pictures_are_cleaned_and_clean_ones_left_alone(pieces: Tensor, level: float) -> None:
     noisy = pieces + level * noise(*pieces.shape)
-    clean = denoising.cleaned(noisy, SHAPE, torch.full((len(pieces),), level))
+    clean = denoising.denoise(noisy, SHAPE, torch.full((len(pieces),), level))
     before, after = ((X - pieces).square().mean(dim=1) for X in (noisy, clean))
     assert bool((after < 0.9 * before).all())
     assert float(after.mean()) < 0.6 * float(before.mean())
-    assert torch.allclose(denoising.cleaned(pieces, SHAPE, torch.zeros(len(pieces))), pieces)
+    assert torch.allclose(denoising.denoise(pieces, SHAPE, torch.zeros(len(pieces))), pieces)
     small = torch.rand(2, 36, dtype=torch.float64)
-    assert torch.equal(denoising.cleaned(small, (1, 6, 6), torch.ones(2)), small)  # smaller than a block
+    assert torch.equal(denoising.denoise(small, (1, 6, 6), torch.ones(2)), small)  # smaller than a block
 
 
 def layer(pieces: Tensor, level: float, units: int = 200) -> Network:
@@ -58,14 +58,14 @@ def test_a_filter_shows_more_of_the_row_space_and_the_noise_in_what_is_there(pie
     network = layer(pieces, level)
     plain, filtered = row_space(network), row_space(network, shape=SHAPE)
     assert filtered.rank >= plain.rank
-    assert abs(filtered.level / level - 1) < 0.05
+    assert abs(filtered.noise_std / level - 1) < 0.05
 
     def projected(space: RowSpace) -> Tensor:
         return space.inputs(space.points(space.coordinates_of(X)))
 
     assert _likeness(projected(filtered), X) > _likeness(projected(plain), X) + 0.02
     told = filtered.noise_in(projected(filtered))
-    clean = denoising.cleaned(projected(filtered), SHAPE, told)
+    clean = denoising.denoise(projected(filtered), SHAPE, told)
     assert _likeness(clean, X) > _likeness(projected(filtered), X)
 
 
@@ -77,4 +77,4 @@ def test_without_noise_and_without_training_nothing_is_filtered(pieces: Tensor) 
     silent = layer(pieces, 0.0)
     assert torch.equal(row_space(silent, n=20).V, row_space(silent, n=20, shape=SHAPE).V)
     start = Network((1e-3 * noise(200, 3072), torch.ones(1, 200, dtype=torch.float64)), (1e-3 * noise(200), None))
-    assert row_space(start, n=5, shape=SHAPE).standing == 0
+    assert row_space(start, n=5, shape=SHAPE).signal_rank == 0

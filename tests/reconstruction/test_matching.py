@@ -9,10 +9,10 @@ import pytest
 import torch
 from skimage.metrics import structural_similarity
 
-from divulge.errors import EmptyBatch, InvalidInput, NonFiniteInput, WrongShape
+from divulge.core.errors import EmptyBatch, InvalidInput, NonFiniteInput, WrongShape
 from divulge.reconstruction import match, matching
 
-from .conftest import odd_digits
+from ..margin_targets import odd_digits
 
 
 def noisy(X: torch.Tensor, size: float, seed: int) -> torch.Tensor:
@@ -115,6 +115,7 @@ def test_nothing_found_is_a_result_too() -> None:
     assert told.as_dict()["reconstructions"] == 0
 
 
+@pytest.mark.slow
 def test_figures_are_written(tmp_path: Path) -> None:
     X, _, others = odd_digits(20, seed=8)
     told = match(noisy(X, 0.05, 0), X, unseen=others)

@@ -11,12 +11,14 @@ import jsonschema
 import numpy as np
 import pytest
 
-from divulge.auditing.finding import SEVERITIES, Finding, Picture, Skipped, Table, severity_of
-from divulge.errors import InvalidInput
-from divulge.oracles.base import Spent
+from divulge.auditing import severity_of
+from divulge.core.errors import InvalidInput
+from divulge.core.images import as_picture
+from divulge.core.plots import curve, picture_grid
+from divulge.oracles.ledger import Spent
 from divulge.report import Report, compare, schema
-from divulge.report.document import asked, duration, measure, number
-from divulge.report.pictures import as_picture, curve, picture_grid
+from divulge.report.findings import SEVERITIES, Finding, Picture, Skipped, Table
+from divulge.report.text import asked, duration, measure, number
 
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>|`**[a](javascript:b)"
 
@@ -72,6 +74,7 @@ def tags_of(page: str) -> list[tuple[str, dict[str, str | None]]]:
     return parser.found
 
 
+@pytest.mark.slow
 def test_the_json_follows_the_published_schema(tmp_path: Path) -> None:
     path = report(finding(), finding("other", "none")).save(tmp_path / "report.json")
     document = json.loads(path.read_text())
@@ -97,17 +100,24 @@ def test_the_first_sentences_say_what_was_taken_and_by_whom() -> None:
     insider = finding("one", "medium", question="informed", adversary="insider", outcome="partly")
     advice = finding("two", "none", question="protection", adversary=None)
     data = finding("data", "critical", question="training-data")
-    made = report(advice, insider, finding(), finding("again"), data, skipped=[Skipped("x", "t", "r", tried=True)])
+    made = report(
+        advice, insider, finding(), finding("again"), data, skipped=[Skipped("x", "t", "r", "unfinished", "high")]
+    )
     assert made.verdict == [
         "Anyone who may ask for predictions can compute training records and copy the model.",
         "An insider who knows all other records can sometimes compute the missing one.",
-        "1 attack ended without a result.",
+        "1 attack came to no conclusion: t.",
     ]
-    assert report(advice).verdict == ["Nothing was taken by the attacks that ran."]
+    assert report(advice).state == "inconclusive"
+    assert (
+        report(advice).verdict[0].startswith("Inconclusive: this audit says nothing about the model, because no attack")
+    )
+    failed = finding("one", "none", outcome="failed")
+    assert report(failed).verdict == ["Nothing was taken by the one attack that ran to its end (plain)."]
     for page in (made.html(), made.markdown()):
         assert " ".join(made.verdict) in page
         assert "advice" in page
-        assert "tried without a result" in page
+        assert "did not run to its end" in page
         assert "was not tried" not in page
     assert "| 3 | 0.5 |" in report(finding(tables=(Table("t", ("a", "b"), ((3, 0.5),)),))).markdown()
 
@@ -202,3 +212,25 @@ def test_pictures_are_png_and_colours_survive() -> None:
     png = picture_grid(rows, (3, 2, 2), captions=[["a"] * 4, ["b"] * 2])
     line = curve([("a", [1, 10], [1, 2]), ("b", [1, 10], [2, 3])], x_label="x", y_label="y", log_x=True, log_y=True)
     assert png[:4] == line[:4] == b"\x89PNG"
+
+
+@pytest.mark.slow
+def test_a_notebook_shows_a_summary_and_not_the_whole_page() -> None:
+    many = [finding(f"attack-{i}", text=HOSTILE * 20) for i in range(60)]
+    page = report(*many, text=HOSTILE)._repr_html_()
+    assert len(page) < 20_000
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "attack-1" in page
+    assert "critical" in page or "high" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mark", ["\x1b[31m", "\x07", "\u202e", "\u2066", "\u200f", "\x9b2J", "\r"])
+def test_marks_that_a_terminal_or_a_browser_acts_on_do_not_survive(mark: str) -> None:
+    from divulge.cli.audit import _text
+
+    made = report(finding(text=f"a{mark}b"), text=f"name{mark}end")
+    for page in (made.html(), made.markdown(), _text(made, None, [Path(f"x{mark}y")])):
+        assert mark[0] not in page
+        assert "name" in page

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import divulge
-from divulge.errors import AttackFailed, BudgetExhausted, InvalidInput
+from divulge.core.errors import AttackFailed, BudgetExhausted, InvalidInput
 from divulge.oracles import TorchOracle
 from divulge.oracles.guards import Noisy, Rounded, Smoothed
 from divulge.span import from_gradients, query_points
@@ -35,6 +35,7 @@ class Recorder(TorchOracle):
         return super().gradient(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("seed", range(4))
 def test_rank_80_of_the_papers_network_takes_at_most_90_gradients_of_one_output(activation: str, seed: int) -> None:

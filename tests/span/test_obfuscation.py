@@ -12,12 +12,12 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 import divulge
-from divulge.errors import InvalidInput, WrongShape
+from divulge.core.errors import InvalidInput, WrongShape
 from divulge.models import MLP
 from divulge.oracles import Spent
-from divulge.span import Span, from_gradients, measure, obfuscate, pictures, relevant
-from divulge.span.obfuscation import probabilities
-from divulge.span.result import row_space
+from divulge.oracles.outputs import label_probabilities
+from divulge.span import Span, figures, from_gradients, measure, obfuscate, relevant
+from divulge.span.result import basis_of_rows
 
 from .networks import network
 
@@ -67,6 +67,7 @@ def test_noise_ten_times_the_input_changes_nothing(trained: MLP, span: Span, dig
     assert told.summary()["labels_kept"] == len(digits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.5, 3.0, 10.0, 100.0])
 def test_noise_in_range_is_as_invisible(trained: MLP, span: Span, digits: Tensor, scale: float) -> None:
     noisy = obfuscate(digits[:200], span, scale, bounds=(0, 1))
@@ -139,10 +140,10 @@ def test_a_span_that_misses_a_direction_is_caught_by_the_measure(trained: MLP, s
 def test_probabilities_read_logits_single_outputs_and_probabilities_alike() -> None:
     logits = torch.tensor([[2.0, 0.0, -1.0], [-5.0, 1.0, 1.0]], dtype=torch.float64)
     chances = torch.softmax(logits, dim=1)
-    assert torch.equal(probabilities(logits), chances)
-    assert torch.equal(probabilities(chances), chances)
-    assert probabilities(torch.tensor([[3.0], [-1.0]]))[0, 1] == torch.sigmoid(torch.tensor(3.0))
-    assert probabilities(torch.tensor([[0.25]]))[0].tolist() == [0.75, 0.25]
+    assert torch.equal(label_probabilities(logits), chances)
+    assert torch.equal(label_probabilities(chances), chances)
+    assert label_probabilities(torch.tensor([[3.0], [-1.0]]))[0, 1] == torch.sigmoid(torch.tensor(3.0))
+    assert label_probabilities(torch.tensor([[0.25]]), threshold=0.5)[0].tolist() == [0.75, 0.25]
 
 
 def _whole() -> Span:
@@ -177,24 +178,25 @@ def test_originals_and_noisy_versions_must_be_as_many(trained: MLP, digits: Tens
         measure(divulge.oracle(trained, access="value"), digits[:3], digits[:2])
 
 
+@pytest.mark.slow
 def test_the_pictures_are_drawn(trained: MLP, span: Span, digits: Tensor, tmp_path: Path) -> None:
     versions = {"noisy": obfuscate(digits[:5], span), "in range": obfuscate(digits[:5], span, bounds=(0, 1))}
     for access in ("value", "label"):
         oracle = divulge.oracle(trained, access=access)
-        drawn = pictures.before_and_after(oracle, digits[:5], versions, tmp_path / access / "p.png", shape=(1, 8, 8))
+        drawn = figures.before_and_after(oracle, digits[:5], versions, tmp_path / access / "p.png", shape=(1, 8, 8))
         assert drawn.stat().st_size > 5000
-    assert pictures.evidence(span, tmp_path / "e.png").stat().st_size > 5000
-    assert pictures.curves({"a": [1, 2, 3]}, tmp_path / "c.png", title="t", full=3).stat().st_size > 5000
+    assert figures.evidence(span, tmp_path / "e.png").stat().st_size > 5000
+    assert figures.curves({"a": [1, 2, 3]}, tmp_path / "c.png", title="t", full=3).stat().st_size > 5000
 
 
 def test_picture_shapes_are_declared_or_square() -> None:
-    assert pictures.picture_shape(784) == (1, 28, 28)
-    assert pictures.picture_shape(3072) == (3, 32, 32)
-    assert pictures.picture_shape(12, (3, 2, 2)) == (3, 2, 2)
-    assert pictures.picture_shape(12, (3, 4)) == (1, 3, 4)
+    assert figures.picture_shape(784) == (1, 28, 28)
+    assert figures.picture_shape(3072) == (3, 32, 32)
+    assert figures.picture_shape(12, (3, 2, 2)) == (3, 2, 2)
+    assert figures.picture_shape(12, (3, 4)) == (1, 3, 4)
     with pytest.raises(InvalidInput, match="square"):
-        pictures.picture_shape(13, (13,))
+        figures.picture_shape(13, (13,))
 
 
 def test_the_row_space_of_the_first_layer_is_what_was_recovered(trained: MLP, span: Span) -> None:
-    assert span.rank == len(row_space(trained[0].weight)) == 12
+    assert span.rank == len(basis_of_rows(trained[0].weight)) == 12

@@ -8,13 +8,14 @@ import pytest
 from torch import nn
 
 import divulge
-from divulge.errors import AttackFailed, BudgetExhausted, InvalidInput, UnsupportedModel
+from divulge.core.errors import AttackFailed, BudgetExhausted, InvalidInput, UnsupportedModel
 from divulge.span import from_labels
 from divulge.span.printed import _layers, _mpmath
 
 from .networks import first_layer, network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["tanh", "softplus"])
 def test_twice_the_bits_give_twice_the_digits(activation: str) -> None:
     model = network([6, 2, 4, 1], 0, activation=activation, balanced=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from divulge.errors import InvalidInput, WrongShape
+from divulge.core.errors import InvalidInput, WrongShape
 from divulge.oracles import Spent
 from divulge.span import Span, load
-from divulge.span.result import principal_angles, row_space
+from divulge.span.result import basis_of_rows, principal_angles
 
 
 def span_of(basis: torch.Tensor) -> Span:
@@ -34,7 +34,7 @@ def test_the_angle_between_two_planes_is_right_from_tiny_to_right(angle: float) 
 
 def test_a_partial_span_inside_its_reference_is_at_angle_zero() -> None:
     rows = torch.randn(5, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    whole = row_space(rows)
+    whole = basis_of_rows(rows)
     assert span_of(whole[:3]).angle_to(rows) < 1e-14
     assert span_of(whole).angle_to(span_of(whole[:3])) < 1e-14
     assert span_of(whole[:0]).angle_to(rows) == 0.0
@@ -42,7 +42,7 @@ def test_a_partial_span_inside_its_reference_is_at_angle_zero() -> None:
 
 def test_the_row_space_of_dependent_rows_has_their_rank() -> None:
     rows = torch.randn(3, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    basis = row_space(torch.cat([rows, rows.sum(0, keepdim=True), torch.zeros(1, 8, dtype=torch.float64)]))
+    basis = basis_of_rows(torch.cat([rows, rows.sum(0, keepdim=True), torch.zeros(1, 8, dtype=torch.float64)]))
     assert basis.shape == (3, 8)
     assert torch.allclose(basis @ basis.T, torch.eye(3, dtype=torch.float64), atol=1e-14)
 
@@ -72,4 +72,4 @@ def test_spans_of_different_spaces_cannot_be_compared() -> None:
     with pytest.raises(WrongShape):
         span_of(eye[:2]).angle_to(torch.eye(5, dtype=torch.float64)[:2])
     with pytest.raises(WrongShape):
-        row_space(torch.ones(3))
+        basis_of_rows(torch.ones(3))

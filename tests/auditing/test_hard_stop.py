@@ -1,0 +1,51 @@
+"""The alarm ends code that does not poll, and leaves no module half imported."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+import torch
+
+from divulge.auditing import TimeUp
+from divulge.auditing.hard_stop import hard_stop
+
+
+def _busy(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def _import_and_go_on():
+    import slow_to_import
+
+    _busy(5)
+    return slow_to_import
+
+
+def test_the_alarm_ends_code_that_does_not_poll():
+    started = time.perf_counter()
+    with pytest.raises(TimeUp), hard_stop(0.05, given=0.05):
+        _busy(5)
+    assert time.perf_counter() - started < 2
+
+
+def test_the_alarm_waits_for_the_end_of_an_import(tmp_path, monkeypatch):
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.3)\nwhole = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TimeUp), hard_stop(0.05, given=0.05):
+        _import_and_go_on()
+    assert sys.modules["slow_to_import"].whole
+
+
+def _gradients_off():
+    torch.set_grad_enabled(False)
+    _busy(5)
+
+
+def test_gradients_are_as_before_after_the_alarm():
+    with pytest.raises(TimeUp), hard_stop(0.05, given=0.05):
+        _gradients_off()
+    assert torch.is_grad_enabled()

@@ -1,0 +1,34 @@
+"""The audit of whoever holds the model and the checkpoint that it was trained from."""
+
+from __future__ import annotations
+
+import torch
+
+import divulge
+from divulge.auditing import AuditOptions
+from divulge.auditing.opening import open_target
+from divulge.auditing.probes.known_start import PROBES
+
+RECIPE = divulge.Recipe(widths=[64, 300, 10], learning_rate=0.05, momentum=0.9, epochs=60, seed=1)
+PROBE = PROBES[0]
+
+
+def test_the_difference_to_the_start_is_attacked_and_judged() -> None:
+    X, y = divulge.datasets.load("digits").train
+    X = X.float().flatten(1) / (16 if float(X.max()) > 1 else 1)
+    order = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))
+    train, unseen = order[:8], order[500:700]
+    model = RECIPE.train(X[train], y[train])
+    options = AuditOptions(unseen=X[unseen], start=RECIPE, shape=(1, 8, 8))
+    target = open_target(model, (X[train], y[train]), options)
+    assert PROBE.obstacle(target) == ""
+    finding = PROBE.run(target, 60.0)
+    assert finding.severity in ("high", "medium")
+    assert finding.measures["rank"] == 8
+    assert finding.measures["matched"] >= 4
+    assert "--start BASE" in finding.command
+
+
+def test_without_a_start_the_probe_says_so() -> None:
+    target = open_target(RECIPE.initial_model(), None, AuditOptions())
+    assert "no start was given" in PROBE.obstacle(target)

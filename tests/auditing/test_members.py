@@ -1,0 +1,53 @@
+"""Membership and hidden columns in an audit: what fits, what is found, and what the report says of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+
+import divulge
+from divulge.auditing import registry
+from divulge.auditing.probes import attributes, membership
+from divulge.report import schema
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "available_probes", lambda: [*membership.PROBES, *attributes.PROBES])
+
+
+def people(seed: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(1, 4, 300)
+    X = np.column_stack([kind, rng.normal(size=(300, 3))]).astype(float)
+    return X, 1 + ((kind == 3) ^ (rng.random(300) < 0.2)).astype(int)
+
+
+def test_a_forest_that_recalls_its_records_gives_away_members_and_a_column(both: None) -> None:
+    model = RandomForestClassifier(50, random_state=0).fit(*people(0))  # labels 1 and 2
+    report = divulge.audit(model, training_data=people(0), unseen=people(1), time=200, columns=["kind", "a", "b", "c"])
+    found = {finding.name: finding for finding in report.findings}
+    member, column = found["membership"], found["attribute-inference"]
+    assert (member.outcome, member.severity) == ("succeeded", "high")
+    assert member.measures["auc"] > 0.7
+    assert member.ledger.value >= 600
+    assert column.outcome in ("succeeded", "partly")
+    assert column.tables[0].rows[0][0] == "kind"
+    assert "tell who was in the training set" in " ".join(
+        report.sentences if hasattr(report, "sentences") else [report.html()]
+    )
+    jsonschema.validate(json.loads(report.json()), schema())
+
+
+def test_they_say_what_they_miss(both: None) -> None:
+    model = RandomForestClassifier(10, random_state=0).fit(*people(0))
+    skipped = {skip.name: skip.reason for skip in divulge.audit(model, time=10).skipped}
+    assert "training data was not given" in skipped["membership"]
+    assert "training data was not given" in skipped["attribute-inference"]
+    skipped = {s.name: s.reason for s in divulge.audit(model, training_data=people(0), time=60).skipped}
+    assert "never saw were not given" in skipped["membership"]

@@ -1,0 +1,68 @@
+"""divulge membership as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from typer.testing import CliRunner
+
+from divulge.cli import app
+
+runner = CliRunner()
+
+
+def run(*arguments: str) -> Any:
+    return runner.invoke(app, list(arguments))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("membership")
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 5)), rng.integers(0, 2, 400)
+    joblib.dump(RandomForestClassifier(30, random_state=0).fit(X[:200], y[:200]), folder / "forest.joblib")
+    np.savez(folder / "members.npz", X=X[:200], y=y[:200])
+    np.savez(folder / "others.npz", X=X[200:], y=y[200:])
+    return folder
+
+
+def test_members_of_a_forest_are_found_and_written(folder: Path, tmp_path: Path) -> None:
+    given = [str(folder / "forest.joblib"), "--trust-pickle", "--members", str(folder / "members.npz")]
+    given += ["--non-members", str(folder / "others.npz")]
+    done = run("membership", *given, "--clone", "--shadows", "2", "--json", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["method"] == "rmia"
+    assert told["auc"] > 0.9
+    assert told["queries"]["value"] == 400
+    assert (tmp_path / "roc.png").exists()
+    assert json.loads((tmp_path / "result.json").read_text())["auc"] == told["auc"]
+    text = run("membership", *given).stdout
+    assert "Most exposed members: rows" in text
+    assert "epsilon is at least" in text
+
+
+def test_a_trained_model_brings_its_data_and_its_recipe(tmp_path: Path) -> None:
+    made = run("train", "--data", "digits", "--widths", "64,32,10", "--rows", "300", "--epochs", "60", "--out",
+               str(tmp_path / "model"), "--quiet")  # fmt: skip
+    assert made.exit_code == 0, made.stderr
+    done = run("membership", str(tmp_path / "model"), "--shadows", "2", "--json")
+    assert done.exit_code in (0, 3), done.stderr
+    assert json.loads(done.stdout)["method"] == "rmia"
+
+
+def test_bad_input_and_failure_have_their_exit_codes(folder: Path) -> None:
+    forest, members = str(folder / "forest.joblib"), str(folder / "members.npz")
+    assert run("membership", forest, "--trust-pickle").exit_code == 2
+    same = run("membership", forest, "--trust-pickle", "--members", members, "--non-members", members)
+    assert same.exit_code == 2
+    assert "members too" in same.stderr
+    budget = run("membership", forest, "--trust-pickle", "--members", members, "--non-members",
+                 str(folder / "others.npz"), "--budget", "10")  # fmt: skip
+    assert budget.exit_code == 4

@@ -1,0 +1,56 @@
+"""The informed experiments run and are tabulated, here on scikit-learn's digits in the corner of a MNIST picture."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from experiments.papers import balle
+from experiments.plan import Plan
+from sklearn.datasets import load_digits
+
+DIGITS, DIGIT = load_digits(return_X_y=True)
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    pictures = torch.zeros(len(DIGITS), 28, 28)
+    pictures[:, 4:12, 4:12] = torch.tensor(DIGITS / 16, dtype=torch.float32).reshape(-1, 8, 8)
+
+    def rows(self, first, count):
+        index = (torch.arange(first, first + min(count, 60)) * 7) % len(DIGITS)
+        return pictures[index].flatten(1), torch.tensor(DIGIT)[index]
+
+    monkeypatch.setattr(balle.Lab, "rows", rows)
+    monkeypatch.setitem(balle.DEFAULT, "epochs", 8)
+    return balle.Lab(tmp_path, False, 0)
+
+
+@pytest.mark.slow
+def test_a_line_of_the_table(lab):
+    known = balle.direct_line(lab, balle.Factor("known", 0.0094, targets=2, runs=24))
+    unknown = balle.direct_line(lab, balle.Factor("unknown", 0.0695, targets=1, unknown="start"))
+    assert known["mean_mse"] < known["class_mean"]
+    assert "initial weights" in unknown["refused"]
+    text = balle.table({"direct: known": known, "direct: unknown": unknown})
+    assert "| direct: known | 0.0094 |" in text
+    assert "refused" in text
+
+
+def test_a_run_goes_on_where_it_was(lab, monkeypatch):
+    done = []
+    monkeypatch.setattr(balle, "FACTORS", (balle.Factor("one", None),))
+    for name in ("shadow_curve", "from_shadows"):
+        monkeypatch.setattr(balle, name, lambda lab, activation, name=name: done.append(name) or {"curve": {}})
+    others = (
+        "black_box", "cifar", "cifar_network", "reconstructor_network", "gradient_norms", "other_distribution",
+        "direct_line",
+    )  # fmt: skip
+    for name in others:
+        monkeypatch.setattr(balle, name, lambda lab, *more, name=name: done.append(name) or {"spearman": 0.0})
+    balle.run(Plan(lab.out))
+    first = len(done)
+    balle.run(Plan(lab.out))
+    assert len(done) == first == 11
+    assert len(json.loads((lab.out / "results.json").read_text())) == 11

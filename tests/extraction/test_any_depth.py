@@ -1,0 +1,154 @@
+"""Several hidden layers, from gradients and from values: copied exactly where all is found, and never falsely so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import divulge
+from divulge.core.errors import BudgetExhausted, InvalidInput
+from divulge.extraction import from_gradients, from_values
+from divulge.models import MLP
+
+POINTS = 200_000
+
+
+def network(*widths: int, seed: int) -> MLP:
+    """Weights N(0, 1 / fan-in) and biases N(0, 0.3^2)."""
+    generator = torch.Generator().manual_seed(seed)
+    model = MLP(widths).double()
+    with torch.no_grad():
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                layer.weight.normal_(std=layer.in_features**-0.5, generator=generator)
+                layer.bias.normal_(std=0.3, generator=generator)
+    return model
+
+
+def error(model: nn.Module, copy: nn.Module, inputs: int, points: int = POINTS) -> float:
+    """Worst error outside the ledger, half of the points at five times the distance and in proportion to it."""
+    generator = torch.Generator().manual_seed(123)
+    X = torch.randn(points, inputs, generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        near, far = (model(X) - copy(X)).abs().max(), (model(5 * X[::2]) - copy(5 * X[::2])).abs().max() / 5
+        return float(torch.maximum(near, far) / model(X).std(dim=0).max())
+
+
+@pytest.mark.parametrize(
+    ("widths", "most"),
+    [((20, 16, 16, 1), 900), ((10, 12, 8, 1), 4000), ((40, 16, 12, 12, 2), 4000)],
+    ids=["two layers", "wider than the input", "three layers"],
+)
+def test_gradients_copy_any_depth_exactly(widths, most):
+    model = network(*widths, seed=3)
+    stolen = from_gradients(divulge.oracle(model, access="gradient"), seed=0)
+    assert stolen.exact, stolen.reason
+    assert stolen.widths == list(widths[1:-1])
+    assert stolen.width == sum(widths[1:-1])
+    assert stolen.facts["unseen_entries"] == 0
+    assert stolen.cost.gradient <= most
+    assert error(model, stolen.model, widths[0]) < 1e-9
+
+
+def test_values_copy_two_layers_exactly():
+    model = network(20, 16, 16, 1, seed=5)
+    stolen = from_values(divulge.oracle(model, access="value"), seed=0)
+    assert stolen.exact, stolen.reason
+    assert stolen.widths == [16, 16]
+    assert stolen.queries <= 20_000
+    assert stolen.verification.value >= 20_000
+    assert sum(stolen.facts["queries"].values()) == stolen.ledger.total
+    assert error(model, stolen.model, 20) < 1e-7
+
+
+def test_data_in_units_of_its_own_and_probabilities():
+    model = nn.Sequential(*network(12, 8, 6, 3, seed=1), nn.Softmax(dim=1))
+    rows = 5 + 2 * torch.randn(200, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    stolen = from_gradients(divulge.oracle(model, access="gradient"), seed=0, inputs=rows)
+    with torch.no_grad():
+        off = float((model(rows) - stolen.model(rows)).abs().max())
+    assert not stolen.exact or off < 1e-9
+
+
+class PairMaximum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.maximum(x[:, ::2], x[:, 1::2])
+
+
+class Skip(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.relu(self.layer(x))
+
+
+def other(kind: str) -> nn.Module:
+    torch.manual_seed(7)
+    layers = {
+        "maximum": [nn.Linear(8, 6), PairMaximum(), nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 1)],
+        "skip": [nn.Linear(8, 6), nn.ReLU(), Skip(6), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 1)],
+        "leaky": [nn.Linear(8, 5), nn.LeakyReLU(), nn.Linear(5, 5), nn.LeakyReLU(), nn.Linear(5, 1)],
+    }[kind]
+    return nn.Sequential(*layers).double()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["maximum", "skip", "leaky"])
+def test_other_functions_are_not_claimed_falsely(kind):
+    model = other(kind)
+    stolen = from_gradients(divulge.oracle(model, access="gradient"), seed=0)
+    assert stolen.reason or stolen.exact
+    assert not stolen.exact or error(model, stolen.model, 8) < 1e-9
+
+
+def test_a_budget_and_what_was_found_until_then():
+    oracle = divulge.oracle(network(20, 16, 16, 1, seed=0), access="value", budget=4000)
+    with pytest.raises(BudgetExhausted) as caught:
+        from_values(oracle, seed=0)
+    assert not caught.value.partial.exact
+    assert caught.value.partial.ledger.total <= 4000
+
+
+@pytest.mark.parametrize("options", [{"layers": 0}, {"widths": [4, 0]}, {"layers": 1.5}])
+def test_depth_is_checked(options):
+    with pytest.raises(InvalidInput):
+        from_gradients(divulge.oracle(network(4, 3, 3, 1, seed=0), access="gradient"), **options)
+
+
+def test_other_widths_than_expected_are_noted():
+    stolen = from_gradients(divulge.oracle(network(12, 6, 5, 1, seed=2), access="gradient"), widths=[6, 9])
+    assert stolen.exact, stolen.reason
+    assert "[6, 9]" in stolen.notes[0]
+
+
+def test_dead_and_duplicate_neurons_count_for_nothing():
+    model = network(12, 6, 6, 1, seed=4)
+    linear = [layer for layer in model if isinstance(layer, nn.Linear)]
+    with torch.no_grad():
+        linear[0].weight[1], linear[0].bias[1] = linear[0].weight[0], linear[0].bias[0]  # a duplicate
+        linear[1].weight[2], linear[1].bias[2] = -linear[1].weight[2].abs(), torch.tensor(-1.0)  # never on
+    stolen = from_gradients(divulge.oracle(model, access="gradient"), seed=0)
+    assert stolen.exact, stolen.reason
+    assert stolen.widths == [5, 5]
+    assert error(model, stolen.model, 12) < 1e-9
+
+
+def test_a_seed_fixes_everything():
+    model = network(12, 6, 5, 1, seed=2)
+    runs = [from_gradients(divulge.oracle(model, access="gradient"), seed=1) for _ in range(2)]
+    X = torch.from_numpy(np.random.default_rng(0).normal(size=(10, 12)))
+    assert runs[0].ledger == runs[1].ledger
+    assert torch.equal(runs[0].model(X), runs[1].model(X))
+
+
+@pytest.mark.parametrize("access", ["gradient", "value"])
+def test_several_layers_in_float32_are_named_and_not_searched(access):
+    attack = from_gradients if access == "gradient" else from_values
+    stolen = attack(divulge.oracle(network(20, 16, 16, 1, seed=3).float(), access=access), seed=0)
+    assert not stolen.exact
+    assert stolen.reason
+    assert stolen.ledger.total < 20_000

@@ -1,0 +1,176 @@
+"""Copies from labels: what is rebuilt, what it costs, and what is never called equivalent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.tree import DecisionTreeClassifier
+
+import divulge
+from divulge.core.errors import BudgetExhausted, InvalidInput
+from divulge.extraction import from_labels
+from divulge.models import MLP
+
+
+def balanced_network(widths: list[int], seed: int, **options: str) -> MLP:
+    """A random network whose outputs are balanced on N(0, I), so that every class has rows."""
+    generator = torch.Generator().manual_seed(seed)
+    model = MLP(widths, **options).double()
+    for layer in model:
+        if isinstance(layer, torch.nn.Linear):
+            layer.weight.data = torch.randn(layer.weight.shape, generator=generator).double()
+            layer.weight.data /= layer.in_features**0.5
+            layer.bias.data = 0.3 * torch.randn(layer.bias.shape, generator=generator).double()
+    with torch.no_grad():
+        rows = torch.randn(4000, widths[0], generator=generator).double()
+        model[-1].bias -= model(rows).median(dim=0).values
+    return model.requires_grad_(False)
+
+
+def neuron_error(stolen: divulge.extraction.LabelCopy, model: MLP) -> float:
+    """The worst distance of a true neuron's hyperplane to the nearest one of the copy."""
+    rows = [
+        torch.cat([m, v[:, None]], 1) for m, v in ((stolen.model.A, stolen.model.b), (model[0].weight, model[0].bias))
+    ]
+    copy, true = (torch.nn.functional.normalize(row.detach(), dim=1) for row in rows)
+    both = torch.cat([copy, -copy])
+    return float(torch.cdist(true, both).min(dim=1).values.max())
+
+
+@pytest.mark.parametrize(("widths", "seed"), [([8, 6, 1], 0), ([10, 6, 3], 1), ([6, 9, 2], 2)])
+def test_one_hidden_layer_is_rebuilt_neuron_by_neuron(widths, seed):
+    model = balanced_network(widths, seed)
+    stolen = from_labels(divulge.oracle(model, access="label"), seed=seed, checks=500)
+    assert stolen.equivalent, stolen.reason
+    assert stolen.widths == [widths[1]]
+    assert neuron_error(stolen, model) < 1e-8
+    assert stolen.agreement == 1.0
+    assert set(stolen.agreement_near.values()) == {1.0}
+
+
+@pytest.mark.parametrize("widths", [[7, 1], [7, 4]])
+def test_linear_and_softmax_regression(widths):
+    model = balanced_network(widths, 3)
+    stolen = from_labels(divulge.oracle(model, access="label"), checks=500)
+    assert stolen.equivalent, stolen.reason
+    assert stolen.widths == []
+    rows = torch.randn(1000, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    truth, copy = (torch.diff(f(rows), dim=1) if widths[1] > 1 else f(rows) for f in (model, stolen.model))
+    copy = copy.detach()
+    factor = float((truth * copy).sum() / (copy * copy).sum())
+    assert factor > 0
+    torch.testing.assert_close(factor * copy, truth, rtol=1e-9, atol=1e-9)
+
+
+def test_a_seed_fixes_the_run_and_only_labels_are_asked():
+    oracles = [divulge.oracle(balanced_network([6, 4, 1], 5), access="label") for _ in range(2)]
+    first, second = (from_labels(oracle, seed=7, checks=200) for oracle in oracles)
+    assert first.queries == second.queries
+    assert torch.equal(first.model.A, second.model.A)
+    assert first.ledger.label == first.ledger.total == oracles[0].ledger.label
+    assert first.requests < first.queries
+
+
+def test_every_row_stays_within_the_bounds():
+    model = balanced_network([6, 4, 1], 8)
+    model[0].bias.data -= model[0].weight.data @ torch.full((6,), 0.5).double() * 4
+    model[0].weight.data *= 4
+    asked = []
+
+    def labels(X):
+        asked.append(np.abs(np.asarray(X) - 0.5).max())
+        with torch.no_grad():
+            return model(torch.as_tensor(X)).numpy()
+
+    stolen = from_labels(divulge.oracle(labels, access="label", input_shape=6), bounds=(0.0, 1.0), checks=300)
+    assert max(asked) <= 0.5
+    assert stolen.equivalent, stolen.reason
+
+
+def test_a_budget_that_ends_keeps_the_copy_so_far():
+    oracle = divulge.oracle(balanced_network([8, 6, 1], 0), access="label", budget=3000)
+    with pytest.raises(BudgetExhausted) as caught:
+        from_labels(oracle)
+    assert oracle.ledger.label <= 3000
+    assert not caught.value.partial.equivalent
+    assert len(caught.value.partial.points) > 10
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"scale": -1.0}, {"scale": [1.0, 2.0]}, {"bounds": (1.0, 0.0)}, {"bounds": 3}, {"checks": 1}, {"beside": 0}],
+)
+def test_bad_options_are_refused_before_anything_is_asked(options):
+    oracle = divulge.oracle(balanced_network([8, 6, 1], 0), access="label")
+    with pytest.raises(InvalidInput):
+        from_labels(oracle, **options)
+    assert oracle.ledger.total == 0
+
+
+def quadrant_tree(axes: int) -> object:
+    rng = np.random.default_rng(axes)
+    X = rng.standard_normal((400, 5))
+    return DecisionTreeClassifier(random_state=0).fit(X, (X[:, 0] * X[:, axes] > 0).astype(int))
+
+
+def flipping(model: MLP, share: float, seed: int = 0) -> divulge.oracles.Oracle:
+    """The model with this share of its labels wrong at random."""
+    rng = np.random.default_rng(seed)
+
+    def values(X):
+        values = model(torch.as_tensor(X)).numpy()
+        return np.where(rng.random(values.shape) < share, -values, values)
+
+    return divulge.oracle(values, access="label", input_shape=model.input_shape)
+
+
+def shifted(model: MLP, by: float) -> MLP:
+    model[-1].bias += by
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        (
+            lambda: divulge.oracle(shifted(MLP([6, 1]).double().requires_grad_(False), 1e4), access="label"),
+            "no boundary",
+        ),
+        (lambda: divulge.oracle(shifted(balanced_network([6, 4, 1], 0), 8.0), access="label"), "farther out"),
+        (
+            lambda: divulge.oracle(balanced_network([6, 8, 1], 0, activation="tanh"), access="label"),
+            "no straight piece",
+        ),
+        (lambda: divulge.oracle(balanced_network([6, 8, 3], 1, activation="softplus"), access="label"), "no straight"),
+        (lambda: divulge.oracle(quadrant_tree(1), access="label"), "a tree"),
+        (lambda: flipping(balanced_network([6, 4, 1], 0), 0.5), "wrong at random"),
+    ],
+    ids=["one class", "outside", "tanh", "softplus", "tree", "random labels"],
+)
+def test_what_is_no_shallow_relu_network_is_never_called_equivalent(target, sentence):
+    oracle = target()
+    stolen = from_labels(oracle, seed=0, checks=500)
+    assert not stolen.equivalent
+    assert sentence in stolen.reason
+    assert stolen.ledger.label == oracle.ledger.label > 0
+
+
+@pytest.mark.slow
+def test_labels_that_are_sometimes_wrong_are_outvoted():
+    model = balanced_network([5, 3, 1], 4)
+    oracle = flipping(model, 0.03)
+    stolen = from_labels(oracle, seed=0, checks=300)
+    assert stolen.equivalent, stolen.reason
+    assert stolen.widths == [3]
+    assert stolen.facts["votes_ahead"] > 1
+    assert neuron_error(stolen, model) < 1e-7
+
+
+def test_float32_answers_bound_what_is_claimed():
+    model = balanced_network([10, 6, 3], 0).float()
+    stolen = from_labels(divulge.oracle(model, access="label"), seed=0, checks=500)
+    rows = torch.randn(5000, 10, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    alike = (stolen.model(rows).argmax(dim=1) == model(rows.float()).argmax(dim=1)).double().mean()
+    assert not stolen.equivalent or float(alike) > 0.999

@@ -1,0 +1,223 @@
+"""Membership attacks on real models: what they find, what they do not, what they cost, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.neighbors import KNeighborsClassifier
+
+import divulge
+from divulge.core.errors import DivulgeError, InvalidInput
+
+Data = tuple[tuple[Any, Any], tuple[Any, Any]]
+
+
+def halves(name: str, seed: int = 0) -> Data:
+    data = divulge.datasets.load(name)
+    X = torch.cat([data.train.X, data.test.X]).double().numpy()
+    y = torch.cat([data.train.y, data.test.y]).numpy()
+    order = np.random.default_rng(seed).permutation(len(X))
+    first, second = order[: len(X) // 2], order[len(X) // 2 :]
+    return (X[first], y[first]), (X[second], y[second])
+
+
+@pytest.fixture(scope="module")
+def cancer() -> Data:
+    return halves("breast-cancer")
+
+
+@pytest.fixture(scope="module")
+def forest(cancer: Data) -> RandomForestClassifier:
+    return RandomForestClassifier(60, random_state=0).fit(*cancer[0])
+
+
+@pytest.mark.parametrize("method", ["loss", "confidence", "quantile", "rmia", "rmia-offline", "lira", "lira-offline"])
+def test_every_method_finds_the_members_of_a_forest(cancer: Data, forest: Any, method: Any) -> None:
+    risk = divulge.membership.attack(
+        forest, *cancer, method=method, train=RandomForestClassifier(60), shadows=4, check_distribution=False
+    )
+    assert risk.auc > 0.55
+    assert risk.success, risk.reason
+    assert risk.method == method
+    assert risk.scores.shape == (len(cancer[0][1]),)
+    assert risk.ledger.value == risk.queries == len(cancer[0][1]) + len(cancer[1][1])
+
+
+def test_reference_models_make_the_attack_stronger_and_auto_uses_them(cancer: Data, forest: Any) -> None:
+    alone = divulge.membership.attack(forest, *cancer)
+    beside = divulge.membership.attack(forest, *cancer, train=forest)
+    assert (alone.method, beside.method) == ("confidence", "rmia")
+    assert beside.auc > alone.auc + 0.05
+    assert beside.epsilon > 0
+    assert any("reference models" in note for note in alone.notes)
+
+
+def test_a_seed_fixes_everything(cancer: Data, forest: Any) -> None:
+    first, second = (
+        divulge.membership.attack(forest, *cancer, train=forest, shadows=2, seed=5).as_dict() for _ in range(2)
+    )
+    assert first | {"seconds": 0} == second | {"seconds": 0}
+
+
+def test_the_result_has_rates_controls_classes_and_the_most_exposed(cancer: Data, forest: Any, tmp_path: Path) -> None:
+    groups = tuple(np.where(X[:, 0] > np.median(X[:, 0]), "large", "small") for X, _ in cancer)
+    risk = divulge.membership.attack(forest, *cancer, method="loss", groups=groups)
+    rate, low, high = risk.tpr(0.1)
+    assert 0 <= low <= rate <= high <= 1
+    assert risk.control[1] < 0.5 < risk.control[2]
+    assert risk.distribution[1] < 0.55
+    assert set(risk.by_class) == {"0", "1"}
+    assert set(risk.by_group) == {"large", "small"}
+    worst = risk.worst(5)
+    assert risk.scores[worst].tolist() == sorted(risk.scores.tolist(), reverse=True)[:5]
+    assert risk.false_positive_rates()[worst].max() <= risk.false_positive_rates().mean()
+    assert set(risk.kinds) == {"outlier", "rare", "mislabelled", "duplicate"}
+    risk.save(tmp_path)
+    assert np.load(tmp_path / "arrays.npz")["scores"].tolist() == risk.scores.tolist()
+    assert risk.picture(tmp_path / "roc.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_model_of_other_records_gives_nobody_away(cancer: Data, seed: int) -> None:
+    (X, y), (U, v) = halves("breast-cancer", seed)
+    stranger = RandomForestClassifier(40, random_state=seed).fit(U[:140], v[:140])
+    risk = divulge.membership.attack(
+        stranger, (X, y), (U[140:], v[140:]), train=stranger, shadows=2, seed=seed, check_distribution=False
+    )
+    assert risk.auc_interval[0] < 0.52
+    assert risk.epsilon < 0.7
+
+
+def test_exact_recall_is_found_with_labels_alone() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 6)), rng.integers(0, 2, 400)
+    model = KNeighborsClassifier(1).fit(X[:200], y[:200])  # noise labels: members are right, others are guesses
+    risk = divulge.membership.attack(model, (X[:200], y[:200]), (X[200:], y[200:]), access="label")
+    assert risk.method == "label"
+    assert risk.auc > 0.7
+    assert risk.ledger.label == risk.queries == 400 * 25
+
+
+def test_a_regression_gives_its_members_away_by_its_errors() -> None:
+    inside, outside = halves("diabetes")
+    model = RandomForestRegressor(40, random_state=0).fit(*inside)
+    for method in ("loss", "rmia", "lira"):
+        risk = divulge.membership.attack(
+            model, inside, outside, train=RandomForestRegressor(20), shadows=2, method=method,  # type: ignore[arg-type]
+            check_distribution=False,
+        )  # fmt: skip
+        assert risk.auc > 0.75
+        assert risk.facts["task"] == "regression"
+        assert risk.by_class == {}
+
+
+def test_networks_recipes_functions_and_weights() -> None:
+    inside, outside = halves("digits")
+    few = (inside[0][:250], inside[1][:250]), (outside[0][:250], outside[1][:250])
+    recipe = divulge.Recipe(widths=[64, 64, 10], epochs=60, batch_size=50, learning_rate=0.2, seed=3)
+    network = recipe.train(*few[0])
+
+    def train(X: Any, y: Any, seed: int) -> object:
+        return divulge.Recipe(widths=[64, 64, 10], epochs=60, batch_size=50, learning_rate=0.2, seed=seed).train(X, y)
+
+    options: dict[str, Any] = {"shadows": 4, "check_distribution": False}
+    by_recipe = divulge.membership.attack(network, *few, train=recipe, **options)
+    by_function = divulge.membership.attack(network, *few, train=train, **options)
+    assert by_recipe.scores == pytest.approx(by_function.scores, abs=2e-3)  # trained at once, and one by one
+    assert by_recipe.auc > 0.6
+    gradients = divulge.membership.attack(network, *few, method="gradient", access="weights", check_distribution=False)
+    assert gradients.queries == 0
+    assert gradients.auc > 0.5
+
+
+def test_a_killed_run_goes_on_from_the_models_that_it_kept(cancer: Data, forest: Any, tmp_path: Path) -> None:
+    trained = []
+
+    def train(X: Any, y: Any, seed: int) -> object:
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        trained.append(seed)
+        return RandomForestClassifier(10, random_state=seed % 1000).fit(X, y)
+
+    options: dict[str, Any] = {"train": train, "shadows": 3, "folder": tmp_path, "check_distribution": False}
+    with pytest.raises(KeyboardInterrupt):
+        divulge.membership.attack(forest, *cancer, **options)
+    trained.clear()
+    divulge.membership.attack(forest, *cancer, **options)
+    assert len(trained) == 1
+    with pytest.raises(InvalidInput, match="another run"):
+        divulge.membership.attack(forest, *cancer, **options, seed=1)
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_records_of_both_sides_are_refused_and_a_coincidence_is_left_out(cancer: Data, forest: Any) -> None:
+    (X, y), (U, v) = cancer
+    with pytest.raises(InvalidInput, match="50 of the 335 non-members are members too"):
+        divulge.membership.attack(forest, (X, y), (np.concatenate([U, X[:50]]), np.concatenate([v, y[:50]])))
+    twice = np.concatenate([U, X[:1]]), np.concatenate([v, y[:1]])
+    risk = divulge.membership.attack(forest, (X, y), twice, check_distribution=False)
+    assert len(risk.non_member_scores) == len(U)
+    assert "1 non-members equal a member" in risk.notes[0]
+
+
+def test_another_distribution_is_named_and_is_not_called_a_success() -> None:
+    rng = np.random.default_rng(0)
+    X, U = rng.normal(0, 1, (300, 4)), rng.normal(1, 1, (300, 4))
+    y, v = (X[:, 0] > 0).astype(int), (U[:, 0] > 0).astype(int)
+    model = RandomForestClassifier(30, max_depth=3, random_state=0).fit(X, y)
+    risk = divulge.membership.attack(model, (X, y), (U, v))
+    assert risk.distribution[1] > 0.6
+    assert any("differ in distribution" in note for note in risk.notes)
+    assert not risk.success
+
+
+def test_too_few_records_for_the_rate_asked(cancer: Data, forest: Any) -> None:
+    risk = divulge.membership.attack(forest, *cancer, check_distribution=False)
+    with pytest.raises(InvalidInput, match=r"285 non-members cannot show a false positive rate of 0\.001"):
+        risk.tpr(0.001)
+    assert risk.as_dict()["tpr_at_fpr"]["0.001"] is None
+    assert any("too few" in note for note in risk.notes)
+    with pytest.raises(InvalidInput, match="at least 10"):
+        divulge.membership.attack(forest, (cancer[0][0][:3], cancer[0][1][:3]), cancer[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda X, y: (X, y + 0.5), "of another kind"),
+        (lambda X, y: (X, y.astype(str)), "of another kind"),
+        (lambda X, y: (X, y + 5), "was not fitted with the label"),
+        (lambda X, y: (X[:, :5], y), "have 5 columns; 30 are expected"),
+        (lambda X, y: (X, y[:9]), "rows and labels of shape"),
+        (lambda X, y: X, "come as"),
+    ],
+)
+def test_non_members_of_another_kind(cancer: Data, forest: Any, change: Any, sentence: str) -> None:
+    with pytest.raises(DivulgeError, match=sentence):
+        divulge.membership.attack(forest, cancer[0], change(*cancer[1]))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"method": "rmia"}, "train="),
+        ({"method": "best"}, "method is one of"),
+        ({"method": "lira", "access": "label", "train": 3}, "labels only"),
+        ({"train": 3}, "a Recipe, an estimator"),
+        ({"shadows": 0}, "shadows is a whole number"),
+        ({"method": "gradient"}, "weights"),
+        ({"groups": ([1], [2])}, "subgroup"),
+        ({"delta": 2}, "delta"),
+        ({"train": lambda X, y: None}, "train\\(X, y, seed\\)"),
+    ],
+)
+def test_options_that_do_not_fit(cancer: Data, forest: Any, options: Any, sentence: str) -> None:
+    with pytest.raises(DivulgeError, match=sentence):
+        divulge.membership.attack(forest, *cancer, **options)

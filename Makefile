@@ -6,34 +6,43 @@ PIP    := $(BIN)/python -m pip install --quiet --no-compile --constraint constra
 CORE   := $(VENV)/.core
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test quick lint format docs bench clean
 
 demo: $(CORE)
-	$(BIN)/python -m divulge.demo --out demo
+	$(BIN)/python examples/demo.py --out demo
 
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term --durations=10
+
+# between edits: all tests but the slow ones, in under 90 s on two free cores
+quick: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow" --maxfail 5
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(READY)
+	$(BIN)/python -m pytest -q tests/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 bench: $(READY)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m experiments
 
 clean:
-	rm -rf $(VENV) demo results .pytest_cache .mypy_cache .ruff_cache .coverage* src/*.egg-info
+	rm -rf $(VENV) demo results .pytest_cache .mypy_cache .ruff_cache .coverage* build dist src/*.egg-info
 
 # what the demo needs; modules are compiled when first imported, not all at once
 $(CORE): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
-	$(PIP) --editable ".[privacy]"
+	$(PIP) --editable ".[privacy,pdf]"
 	touch $(CORE)
 
 # and what tests, checks and benchmarks need

@@ -5,6 +5,7 @@ Nothing else in the library knows what the command line calls its commands and o
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -13,15 +14,16 @@ from divulge.auditing.options import AuditOptions
 from divulge.auditing.target import Target
 from divulge.oracles import Access
 
+_TEMPLATE = ("--request", "--response")
 _TARGET_OPTIONS: dict[str, tuple[str, ...]] = {
-    "audit": ("--guard", "--output", "--input-shape", "--trust-pickle", "--token-env", "--rate-limit"),
-    "extract": ("--guard", "--output", "--input-shape", "--trust-pickle", "--token-env", "--rate-limit"),
-    "span": ("--input-shape", "--trust-pickle", "--token-env", "--rate-limit"),
+    "audit": ("--guard", "--output", "--input-shape", "--trust-pickle", "--token-env", "--rate-limit", *_TEMPLATE),
+    "extract": ("--guard", "--output", "--input-shape", "--trust-pickle", "--token-env", "--rate-limit", *_TEMPLATE),
+    "span": ("--input-shape", "--trust-pickle", "--token-env", "--rate-limit", *_TEMPLATE),
     "reconstruct": ("--trust-pickle",),
     "informed": ("--trust-pickle",),
     "contents": ("--trust-pickle",),
-    "membership": ("--input-shape", "--trust-pickle", "--token-env", "--rate-limit"),
-    "attributes": ("--input-shape", "--trust-pickle", "--token-env", "--rate-limit"),
+    "membership": ("--input-shape", "--trust-pickle", "--token-env", "--rate-limit", *_TEMPLATE),
+    "attributes": ("--input-shape", "--trust-pickle", "--token-env", "--rate-limit", *_TEMPLATE),
 }
 """The options about the target that each command has."""
 
@@ -128,6 +130,8 @@ def _options(options: AuditOptions) -> list[str]:
         "--input-shape": extents,
         "--token-env": options.token_env,
         "--rate-limit": "" if options.rate_limit is None else f"{options.rate_limit:g}",
+        "--request": options.request if isinstance(options.request, str | None) else json.dumps(options.request),
+        "--response": options.response,
     }
     words = [word for name, value in given.items() if value for word in (name, value)]
     return [*words, "--trust-pickle"] if options.trust_pickle else words

@@ -116,7 +116,8 @@ def _oracle_maker(
     """From an access level to a fresh oracle behind the guards; every one is added to ``oracles``."""
     opened = {**_local_options(options), "budget": options.budget}
     if remote:
-        opened |= {"journal": options.journal, "token_env": options.token_env, "rate_limit": options.rate_limit}
+        remotely = ("journal", "token_env", "rate_limit", "request", "response")
+        opened |= {name: getattr(options, name) for name in remotely}
 
     def make(access: Access) -> Oracle:
         inner: Access = "value" if access == "label" and options.guard else access

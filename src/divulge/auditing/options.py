@@ -73,6 +73,10 @@ class AuditOptions:
         Environment variable with the token of a remote model.
     rate_limit : float, optional
         Requests a second that a remote model may be sent.
+    request : str, dict or list, optional
+        What a remote model with JSON of its own shape is sent, as for ``divulge.oracle``.
+    response : str, optional
+        Where its answer stands: a JSON pointer or a JMESPath expression.
     require : sequence of str, default ()
         Names of probes that run first. A gate is not met unless they ran to their end.
     show_records : bool, default False
@@ -115,6 +119,8 @@ class AuditOptions:
     journal: str | Path | None = None
     token_env: str | None = None
     rate_limit: float | None = None
+    request: object = None
+    response: str | None = None
     require: Sequence[str] = ()
     show_records: bool = False
     auditor: str = ""

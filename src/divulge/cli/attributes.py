@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, session, show
-from divulge.cli.target_options import Budget, InputShape, RateLimit, Target, TokenEnv, TrustPickle, opened
+from divulge.cli.target_options import (
+    Budget,
+    InputShape,
+    RateLimit,
+    Request,
+    Response,
+    Target,
+    TokenEnv,
+    TrustPickle,
+    opened,
+)
 from divulge.core.errors import AttackFailed, InvalidInput
 from divulge.core.storage import write_json
 
@@ -39,6 +49,8 @@ def command(
     input_shape: InputShape = None,
     token_env: TokenEnv = None,
     rate_limit: RateLimit = None,
+    request: Request = None,
+    response: Response = None,
     trust_pickle: TrustPickle = False,
     seed: Seed = 0,
     out: Out = None,
@@ -60,6 +72,7 @@ def command(
         control = _control(known, non_members, data_dir, target_column)
         oracle = opened(
             target, input_shape=input_shape, access=access, budget=budget, token_env=token_env, rate_limit=rate_limit,
+            request=request, response=response,
             trust_pickle=trust_pickle or None,
         )  # fmt: skip
         found: dict[str, Attribute] = {}

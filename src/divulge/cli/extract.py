@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, Workers, session, show
-from divulge.cli.target_options import Budget, InputShape, Journal, RateLimit, Target, TokenEnv, TrustPickle, opened
+from divulge.cli.target_options import (
+    Budget,
+    InputShape,
+    Journal,
+    RateLimit,
+    Request,
+    Response,
+    Target,
+    TokenEnv,
+    TrustPickle,
+    opened,
+)
 from divulge.core.errors import DivulgeError, InvalidInput
 from divulge.core.storage import write_json
 
@@ -54,6 +65,8 @@ def command(
     journal: Journal = None,
     token_env: TokenEnv = None,
     rate_limit: RateLimit = None,
+    request: Request = None,
+    response: Response = None,
     trust_pickle: TrustPickle = False,
     student: Annotated[
         str | None, typer.Option(metavar="NAME", help="training: what to fit, such as one-hidden or two-conv.")
@@ -85,6 +98,7 @@ def command(
         oracle = opened(
             target, access=access, budget=budget, precision=precision, output=output, input_shape=input_shape,
             trust_pickle=trust_pickle, journal=journal, token_env=token_env, rate_limit=rate_limit,
+            request=request, response=response,
         )  # fmt: skip
         if method.startswith("training"):
             from divulge.cli.extract_by_training import Asked, learn

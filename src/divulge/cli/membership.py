@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, Workers, jobs_of, session, show
-from divulge.cli.target_options import Budget, InputShape, RateLimit, Target, TokenEnv, TrustPickle, opened
+from divulge.cli.target_options import (
+    Budget,
+    InputShape,
+    RateLimit,
+    Request,
+    Response,
+    Target,
+    TokenEnv,
+    TrustPickle,
+    opened,
+)
 from divulge.core.errors import AttackFailed, InvalidInput
 
 if TYPE_CHECKING:
@@ -48,6 +58,8 @@ def command(
     input_shape: InputShape = None,
     token_env: TokenEnv = None,
     rate_limit: RateLimit = None,
+    request: Request = None,
+    response: Response = None,
     trust_pickle: TrustPickle = False,
     workers: Workers = None,
     seed: Seed = 0,
@@ -66,7 +78,8 @@ def command(
         inside, outside = sides(target, members, non_members, data_dir, target_column)
         oracle = opened(
             target, input_shape=input_shape, access=access or ("weights" if method == "gradient" else None),
-            budget=budget, token_env=token_env, rate_limit=rate_limit, trust_pickle=trust_pickle or None,
+            budget=budget, token_env=token_env, rate_limit=rate_limit,
+            request=request, response=response, trust_pickle=trust_pickle or None,
         )  # fmt: skip
         risk = membership.attack(
             oracle, inside, outside, train=_train(target, recipe, clone, trust_pickle, method), shadows=shadows,

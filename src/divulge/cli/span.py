@@ -15,6 +15,8 @@ from divulge.cli.target_options import (
     InputShape,
     Journal,
     RateLimit,
+    Request,
+    Response,
     Target,
     TargetColumn,
     TokenEnv,
@@ -97,6 +99,8 @@ def recover(
     journal: Journal = None,
     token_env: TokenEnv = None,
     rate_limit: RateLimit = None,
+    request: Request = None,
+    response: Response = None,
     trust_pickle: TrustPickle = False,
     seed: Seed = 0,
     out: Out = None,
@@ -110,6 +114,7 @@ def recover(
             target, access="weights" if precision == "extended" else access, budget=budget,
             precision="double" if precision == "double" else "native", input_shape=input_shape,
             trust_pickle=trust_pickle, journal=journal, token_env=token_env, rate_limit=rate_limit,
+            request=request, response=response,
         )  # fmt: skip
         compared = _reference(reference) if reference is not None else None
         printed = method == "paper" or precision == "extended"
@@ -165,6 +170,8 @@ def obfuscate(
     journal: Journal = None,
     token_env: TokenEnv = None,
     rate_limit: RateLimit = None,
+    request: Request = None,
+    response: Response = None,
     trust_pickle: TrustPickle = False,
     seed: Seed = 0,
     out: Out = None,
@@ -183,6 +190,7 @@ def obfuscate(
         oracle = opened(
             target, access=access, precision=precision, input_shape=input_shape, trust_pickle=trust_pickle,
             journal=journal, token_env=token_env, rate_limit=rate_limit,
+            request=request, response=response,
         )  # fmt: skip
         originals = _read_inputs(inputs, oracle.input_dim)[:rows]
         found = spans.load(span) if span is not None else _recovered(oracle, seed)

@@ -46,6 +46,30 @@ TokenEnv = Annotated[
 RateLimit = Annotated[
     float | None, typer.Option("--rate-limit", metavar="N", help="Requests a second that an endpoint may be sent.")
 ]
+Request = Annotated[
+    str | None,
+    typer.Option(
+        "--request",
+        metavar="TEMPLATE",
+        help='What an endpoint of its own kind is sent: JSON with "$rows" or "$row" for the input, or @FILE with it.',
+    ),
+]
+Response = Annotated[
+    str | None,
+    typer.Option(
+        "--response", metavar="PATH", help="Where its answer stands: a JSON pointer or a JMESPath expression."
+    ),
+]
+
+
+def request_of(text: str | None) -> str | None:
+    """``--request`` as JSON text: what was typed, or what the file after an @ holds."""
+    if text is None or not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"--request {text} names no readable file.") from error
 
 
 def shape_of(text: str | None) -> tuple[int, ...] | None:
@@ -58,10 +82,10 @@ def shape_of(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(extent) for extent in extents)
 
 
-def opened(target: str, *, input_shape: str | None = None, **options: Any) -> Oracle:
+def opened(target: str, *, input_shape: str | None = None, request: str | None = None, **options: Any) -> Oracle:
     """The oracle of a command's target; options that were not given are left to ``divulge.oracle``."""
     import divulge
 
     given = {name: value for name, value in options.items() if value is not None}
-    oracle: Oracle = divulge.oracle(target, input_shape=shape_of(input_shape), **given)
+    oracle: Oracle = divulge.oracle(target, input_shape=shape_of(input_shape), request=request_of(request), **given)
     return oracle

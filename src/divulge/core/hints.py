@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 OPTIONS = (
-    "access", "budget", "guard", "input_shape", "journal", "output", "rate_limit", "seed", "token_env", "trust_pickle",
+    "access", "budget", "columns", "guard", "input_shape", "journal", "output", "rate_limit", "request", "response",
+    "seed", "token_env", "trust_pickle",
 )  # fmt: skip
 """The options of ``divulge.oracle`` that the commands have too."""
 _VALUE = r'"[^"]*"|\([^()]*\)|[\w.]+'

@@ -49,6 +49,8 @@ def oracle(
     columns: Sequence[str] | None = None,
     output_dim: int | None = None,
     threshold: float | None = None,
+    request: object = None,
+    response: str | None = None,
 ) -> Oracle:
     """The oracle for a model: the only way in which an attack queries its target.
 
@@ -83,7 +85,7 @@ def oracle(
     trust_pickle : bool, default False
         Load files that can run code.
     journal, token_env, rate_limit, concurrency, timeout, retries, gradient_output, label_output, input_name, columns, \
-output_dim, threshold
+output_dim, threshold, request, response
         For remote models only, as for ``divulge.oracles.remote.http.HttpOracle``.
 
     Returns
@@ -114,7 +116,7 @@ output_dim, threshold
     options = OracleOptions(
         access, budget, precision, input_shape, device, output, gradient, batch_size, table, trust_pickle, journal,
         token_env, rate_limit, concurrency, timeout, retries, gradient_output, label_output, input_name, columns,
-        output_dim, threshold,
+        output_dim, threshold, request, response,
     )  # fmt: skip
     opened = _open(source, options)
     if check_deterministic:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 REMOTE_ONLY = (
     "journal", "token_env", "rate_limit", "concurrency", "timeout", "retries", "gradient_output", "label_output",
-    "input_name", "columns", "output_dim", "threshold",
+    "input_name", "columns", "output_dim", "threshold", "request", "response",
 )  # fmt: skip
 
 
@@ -28,7 +28,7 @@ class OracleOptions:
     ----------
     access, budget, precision, input_shape, device, output, gradient, batch_size, table, trust_pickle, journal, \
 token_env, rate_limit, concurrency, timeout, retries, gradient_output, label_output, input_name, columns, \
-output_dim, threshold
+output_dim, threshold, request, response
         As for ``divulge.oracle``.
 
     Examples
@@ -63,6 +63,8 @@ output_dim, threshold
     columns: Sequence[str] | None = None
     output_dim: int | None = None
     threshold: float | None = None
+    request: object = None
+    response: str | None = None
 
     def given(self, *names: str) -> dict[str, Any]:
         """The named options, without those that were left out.

@@ -67,7 +67,7 @@ class PartialAnswer:
 
 
 class HttpOracle(Oracle):
-    """A model at an address: Open Inference Protocol v2, KServe v1 or MLflow, distinguished by the path.
+    """A model at an address: Open Inference Protocol v2, KServe v1 or MLflow by its path, or JSON of its own shape.
 
     The server's metadata gives shape, number format and outputs. KServe v1 and MLflow announce nothing: give
     ``input_shape``, ``output_dim`` and ``dtype``. Where the number of outputs stays unknown, one row of zeros is asked
@@ -76,7 +76,8 @@ class HttpOracle(Oracle):
     Parameters
     ----------
     url : str
-        ``http://HOST/v2/models/NAME``, ``http://HOST/v1/models/NAME`` or ``http://HOST/invocations``.
+        ``http://HOST/v2/models/NAME``, ``http://HOST/v1/models/NAME`` or ``http://HOST/invocations``; with ``request``
+        any address.
     access : {"label", "value", "gradient"}, default "value"
         What may be asked.
     budget : int or None, default None
@@ -97,8 +98,14 @@ class HttpOracle(Oracle):
         Rows per request; by default up to 1,024, fewer for wide models.
     input_name, output, gradient_output, label_output : str or None, default None
         The tensors to use, where the metadata leaves a choice.
+    request : str, dict, list or None, default None
+        What is sent to an API with JSON of its own shape: JSON in which "$rows", "$row", "$records" or "$0", "$1", ...
+        stand for the input.
+    response : str or None, default None
+        Where the answer stands in such an API's JSON: a JSON pointer or a JMESPath expression. By default it is the
+        whole. ``gradient_output`` and ``label_output`` are such paths too.
     columns : sequence of str or None, default None
-        Column names, for MLflow models with a signature of named columns.
+        Column names, for MLflow models with a signature of named columns, and for "$records".
     input_shape : sequence of int or None, default None
         The shape of one input, where the server does not announce it.
     output_dim : int or None, default None
@@ -148,6 +155,8 @@ class HttpOracle(Oracle):
         output: str | None = None,
         gradient_output: str | None = None,
         label_output: str | None = None,
+        request: object = None,
+        response: str | None = None,
         columns: Sequence[str] | None = None,
         input_shape: Sequence[int] | None = None,
         output_dim: int | None = None,
@@ -159,7 +168,7 @@ class HttpOracle(Oracle):
         check_access(access)
         if batch_size is not None and batch_size < 1:
             raise InvalidInput(f"A batch of {batch_size} rows makes no sense; give one or more.")
-        address = _checked_address(url)
+        address = _checked_address(url, as_it_is=request is not None)
         self.url = str(address)
         self._transport = Transport(
             address, token=_token(token_env), timeout=timeout, retries=retries, rate_limit=rate_limit,
@@ -167,7 +176,7 @@ class HttpOracle(Oracle):
         )  # fmt: skip
         self._client = BatchedClient(self._ask_batch, concurrency=concurrency)
         try:
-            self._protocol = protocol_for(self.url, columns)
+            self._protocol = protocol_for(self.url, columns, request, response)
             with self._redacted_errors():
                 names = TensorNames(input_name, output, gradient_output, label_output)
                 announced = self._protocol.signature(names, self._get)
@@ -363,16 +372,16 @@ class HttpOracle(Oracle):
         return rows if self._signature.max_rows is None else min(rows, self._signature.max_rows)
 
 
-def _checked_address(url: str) -> httpx.URL:
+def _checked_address(url: str, *, as_it_is: bool) -> httpx.URL:
     try:
-        address = httpx.URL(url.rstrip("/"))
+        address = httpx.URL(url if as_it_is else url.rstrip("/"))
     except httpx.InvalidURL as error:
         raise InvalidInput(f"{url!r} is not an address: {error}.") from error
     if address.scheme not in ("http", "https") or not address.host:
         raise InvalidInput(f"{url!r} is not an address that starts with http:// or https:// and names a host.")
     if address.userinfo:
         raise InvalidInput("The address holds a password; take it out and pass token_env= instead.")
-    if address.query or address.fragment:
+    if (address.query and not as_it_is) or address.fragment:
         raise InvalidInput("The address of a model ends with its path; take out what follows the ? or #.")
     return address
 

@@ -6,6 +6,9 @@ PIP    := $(BIN)/python -m pip install --quiet --no-compile --constraint constra
 CORE   := $(VENV)/.core
 READY  := $(VENV)/.ready
 
+# every worker and command that the tests start loads torch: keep compiled modules, also where the environment says not to
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test quick lint format docs bench clean
 
 demo: $(CORE)

@@ -4,7 +4,7 @@ narrow bumps. Then 1,000 random functions of 21 kinds, most of them no ReLU netw
 A bump is a tent that is zero outside a slab: three parallel neurons that cancel. *Tall* ones have height one, so their
 weights grow as the slab narrows; *low* ones have weights like the other neurons, and a height of an eighth of the
 slab's width. A copy of a network is wrong if it is off by more than 1e-9 standard deviations (1e-6 from values, which
-know steep slopes less well) on 2,000 Gaussian points or on 200 points inside the slab. ``honesty_functions.py`` says
+know steep slopes less well) on 2,000 Gaussian points or on 200 points inside the slab. ``random_functions.py`` says
 when a copy of a random function is wrong. ``python -m experiments extraction_honesty`` takes a few minutes on one core
 for the networks, and most of an hour for the random functions (``--only "random functions"``).
 """
@@ -24,8 +24,8 @@ import divulge
 from divulge.extraction import Extraction, from_gradients, from_values
 from divulge.models import ReluNetwork
 from experiments.benchmarks.extraction_gradients import SUCCESS, error, network, normal, trained, with_bump
-from experiments.honesty_functions import ATTACKS, outcome
 from experiments.plan import Plan
+from experiments.random_functions import ATTACKS, FAULTS, outcome
 
 SHAPES = ((20, 16, 1), (64, 64, 1), (30, 60, 1), (100, 32, 3))  # inputs, hidden units, outputs
 FIRST = 400_000
@@ -146,7 +146,7 @@ def random_functions(first: int, count: int) -> dict[str, Any]:
             found = outcome(seed, name)
             counts[name][found.state] += 1
             slowest = max(slowest, found.seconds)
-            if found.state in ("false exact", "traceback", "overrun"):
+            if found.state in (*FAULTS, "stopped"):
                 wrong.append(f"{found.seed} {found.kind}, {name}: {found.state}, {found.said[-200:]}")
     return {"functions": count, **{name: dict(sorted(c.items())) for name, c in counts.items()},
             "slowest_seconds": slowest, "wrong": wrong}  # fmt: skip

@@ -14,9 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-import matplotlib.pyplot  # noqa: F401  what a probe imports when it first runs is no part of the time of an audit
-import torch._dynamo  # noqa: F401
-
 import divulge
 from divulge.auditing import available_probes
 from divulge.core.errors import DivulgeError
@@ -98,6 +95,9 @@ def recorded(calls: list[Call]) -> Iterator[None]:
 
 def audited(subject: Subject, *, time_allowed: float = 15.0, seed: int = 0, **options: Any) -> Audited:
     """The audit of a model, with everything that its attacks returned."""
+    import matplotlib.pyplot  # noqa: F401  what a probe imports when it first runs is no part of the time of an audit
+    import torch._dynamo  # noqa: F401
+
     calls: list[Call] = []
     chosen = {**subject.options, **options}
     started = time.perf_counter()

@@ -46,6 +46,34 @@ NEAREST_REACH, WANTED_REACH = 2.0, 4.0
 that they reach the second number."""
 
 
+def checked_size(values: Tensor, largest: float = 0.0) -> float:
+    """The size of the largest answer so far; refuse answers whose squares leave the range of float64.
+
+    Parameters
+    ----------
+    values : Tensor [n, k]
+        Answers of the target.
+    largest : float, default 0.0
+        The size of the largest answer before these.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    UnsupportedModel
+        If the largest answer is beyond ``LARGEST`` or below ``SMALLEST`` and not zero.
+    """
+    largest = max(largest, float(values.abs().max()))
+    if largest > LARGEST or 0 < largest < SMALLEST:
+        raise UnsupportedModel(
+            f"The largest answer of the target has the size {largest:.1e}; exact attacks compute with "
+            f"answers between {SMALLEST:g} and {LARGEST:g}. Multiply its outputs by a constant."
+        )
+    return largest
+
+
 class Recorder(Guard):
     """Passes everything on and keeps the rows asked, with values and gradients, in float64."""
 
@@ -64,12 +92,13 @@ class Recorder(Guard):
     def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = super()._gradient(X)
         self._keep(X, value)
+        checked_size(gradient, self._largest)
         return value, gradient
 
     def _keep(self, X: Tensor, value: Tensor) -> None:
         self.asked += len(X)
         rows, values = X.cpu().to(torch.float64), value.cpu().to(torch.float64)
-        self._check_size(values)
+        self._largest = checked_size(values, self._largest)
         if self._share < 1:
             pick = torch.rand(len(rows), generator=self._generator) < self._share
             rows, values = rows[pick], values[pick]
@@ -77,15 +106,6 @@ class Recorder(Guard):
         self._numbers += rows.numel()
         while self._numbers > KEPT_NUMBERS:
             self._thin_out()
-
-    def _check_size(self, values: Tensor) -> None:
-        """Refuse answers that cannot be computed with, rather than fail on their squares."""
-        self._largest = max(self._largest, float(values.abs().max()))
-        if self._largest > LARGEST or 0 < self._largest < SMALLEST:
-            raise UnsupportedModel(
-                f"The largest answer of the target has the size {self._largest:.1e}; exact attacks compute with "
-                f"answers between {SMALLEST:g} and {LARGEST:g}. Multiply its outputs by a constant."
-            )
 
     def _thin_out(self) -> None:
         rows, values = self.answers()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from divulge.core.errors import AttackFailed
+from divulge.extraction.attack_space import checked_size
 from divulge.extraction.gradients.affine_maps import TargetMaps
 from divulge.extraction.result import Extraction
 from divulge.extraction.verification import CHECKS, CONFIDENCE, constant_outputs, spread
@@ -62,6 +63,8 @@ def softmax_regression(
     ------
     AttackFailed
         If a probability is exactly 0 or 1, which hides its gradient.
+    UnsupportedModel
+        If the answers are so large or so small that their squares leave the range of float64.
 
     Examples
     --------
@@ -81,6 +84,7 @@ def softmax_regression(
     generator = torch.Generator().manual_seed(seed)
     x = target.stored(torch.randn(1, oracle.input_dim, generator=generator, dtype=torch.float64))
     value, jacobian = target.maps(x)
+    largest = checked_size(value)
     if outputs is None:
         outputs = _outputs_of(oracle, value, jacobian)
     weight, bias = _logit_map(outputs, value[0], jacobian[0], x[0])
@@ -88,6 +92,7 @@ def softmax_regression(
     X = target.stored(torch.randn(checks, oracle.input_dim, generator=generator, dtype=torch.float64))
     asked = oracle.ledger.snapshot()
     truth = target.values(X)
+    checked_size(truth, largest)
     with torch.no_grad():
         worst = float((truth - model(region.to_inputs(X))).abs().max())
     scale = spread(truth)

@@ -177,7 +177,8 @@ def _given_rows(space: AttackSpace, generator: torch.Generator, room: int | None
 def _differences(space: AttackSpace, value: Value, X: Tensor, truth: Tensor) -> Tensor:
     parts = zip(torch.split(X, ROWS_AT_ONCE), torch.split(truth, ROWS_AT_ONCE), strict=True)
     off = [space.differences(answer, value(rows)) for rows, answer in parts]
-    return torch.cat(off) if off else torch.zeros(0, dtype=torch.float64)
+    differences = torch.cat(off) if off else torch.zeros(0, dtype=torch.float64)
+    return differences.nan_to_num(nan=math.inf)  # a copy that answers NaN is wrong
 
 
 def row_size(X: Tensor) -> Tensor:

@@ -103,7 +103,7 @@ def are_log_probabilities(values: Tensor) -> bool:
     """Whether the exponentials of the answers [n, k] are probabilities."""
     if values.shape[1] < 2 or not bool((values <= 0).all()):
         return False
-    precision = answer_precision(values) * max(1.0, float(values.abs().max()))
+    precision = min(answer_precision(values) * max(1.0, float(values.abs().max())), LARGEST_STEP)
     return are_probabilities(values.detach().to(torch.float64).exp(), precision)
 
 

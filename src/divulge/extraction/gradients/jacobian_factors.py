@@ -79,7 +79,8 @@ def network_from_jacobians(rows: LocalMaps, offset_error: float, generator: torc
     design = torch.cat([gates[:, None, :] * weight, torch.eye(k).to(gates).expand(n, k, k)], dim=2).flatten(0, 1)
     solution = _least_squares(design, missing.reshape(-1, 1))[:, 0]
     h = len(normal)
-    return NetworkEstimate(normal, solution[:h], weight, slope, solution[h:], torch.full((h,), offset_error).to(normal))
+    errors = torch.full((h,), offset_error, dtype=normal.dtype)
+    return NetworkEstimate(normal, solution[:h], weight, slope, solution[h:], errors)
 
 
 def _least_squares(design: Tensor, wanted: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 Some are ReLU networks of one hidden layer, which should be copied. The others are not, or only where they are asked:
 deeper networks, maxima, absolute values, skip connections, smooth and saturated units, constants, rounded and clipped
-answers, saw-teeth, trees, kernels, steps, and models in units of their own. ``outcome`` runs one attack on one of them
-and judges what it claims.
+answers, saw-teeth, trees, kernels, steps, and models in units of their own (``KINDS``); and functions at the edge of
+double precision: answers of 1e200 and 1e-200, overflow, fast oscillation, narrow bumps (``EXTREMES``). ``outcome`` runs
+one attack on one of them and judges what it claims; ``run`` counts the outcomes of many.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from __future__ import annotations
 import itertools
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 import divulge
 from divulge import extraction
-from divulge.auditing import TimeUp, deadline
+from divulge.auditing.hard_stop import hard_stop
+from divulge.auditing.probes.probe import TimeUp, deadline
 from divulge.extraction import Extraction
 
 DOUBLE = torch.float64
@@ -168,12 +173,72 @@ KINDS: dict[str, Callable[[_Draw, int, int], Function]] = {
 }
 
 
-def random_case(seed: int) -> Case:
-    """Case number ``seed``: the kinds in turn, with one to eight inputs, one to three outputs, some in other units."""
+def _scaled(factor: float, level: float = 0.0) -> Callable[[_Draw, int, int], Function]:
+    def make(draw: _Draw, d: int, k: int) -> Function:
+        f = draw.mlp(d, k, 1, torch.relu)
+        return lambda X: factor * f(X) + level
+
+    return make
+
+
+def _overflowing(draw: _Draw, d: int, k: int) -> Function:
+    f = draw.mlp(d, k, 1, torch.relu)
+    return lambda X: torch.exp(200 * f(X))
+
+
+def _of_a_projection(function: Callable[[Tensor], Tensor]) -> Callable[[_Draw, int, int], Function]:
+    def make(draw: _Draw, d: int, k: int) -> Function:
+        A = draw.normal(k, d)
+        return lambda X: function(X @ A.T)
+
+    return make
+
+
+def _disturbed(function: Callable[[Tensor], Tensor]) -> Callable[[_Draw, int, int], Function]:
+    def make(draw: _Draw, d: int, k: int) -> Function:
+        f, A = draw.mlp(d, k, 1, torch.relu), draw.normal(k, d)
+        return lambda X: f(X) + function(X @ A.T)
+
+    return make
+
+
+def _first_input(draw: _Draw, d: int, k: int) -> Function:
+    return lambda X: X[:, :1].repeat(1, k)
+
+
+EXTREMES: dict[str, Callable[[_Draw, int, int], Function]] = {
+    "nearly constant": _scaled(1e-12, 1.0),
+    "huge": _scaled(1e200),
+    "tiny": _scaled(1e-200),
+    "overflowing": _overflowing,
+    "square": _of_a_projection(torch.square),
+    "sine": _of_a_projection(lambda z: torch.sin(50 * z)),
+    "floor": _of_a_projection(torch.floor),
+    "first input": _first_input,
+    "narrow bump": _disturbed(lambda z: torch.relu(1 - 200 * z.abs())),
+    "oscillation below 0.001": _disturbed(lambda z: 1e-3 * torch.sin(1e6 * z)),
+}
+
+
+def random_case(seed: int, kind: str | None = None) -> Case:
+    """Case number ``seed``, with one to eight inputs and one to three outputs, some in other units.
+
+    Parameters
+    ----------
+    seed : int
+        Number of the case.
+    kind : str, optional
+        One of ``KINDS`` or ``EXTREMES``; the kinds of ``KINDS`` in turn if None.
+
+    Returns
+    -------
+    Case
+        The function and rows like its data.
+    """
     draw = _Draw(seed)
-    kind = list(KINDS)[seed % len(KINDS)]
+    kind = list(KINDS)[seed % len(KINDS)] if kind is None else kind
     inputs, outputs = draw.whole(1, 8), draw.whole(1, 3) if draw.whole(0, 2) == 0 else 1
-    function = KINDS[kind](draw, inputs, outputs)
+    function = (KINDS | EXTREMES)[kind](draw, inputs, outputs)
     if draw.whole(0, 3):
         return Case(kind, lambda X: function(X) + 0 * X[:, :1], inputs, outputs)  # autograd follows constants too
     scale, center = 10.0 ** (2 * draw.normal(inputs)), 100 * draw.normal(inputs)
@@ -194,6 +259,10 @@ class Target(nn.Module):
 
 LIMIT = 20.0
 """Seconds that an attack may take on one of these small functions."""
+LATE = 1.15
+"""A run that takes longer than this many times its limit is late."""
+FAULTS = ("false exact", "foreign error", "late")
+"""The states that no run may end in."""
 ROUNDING = 1e-5
 """A copy is wrong in a row if it is off by more than this part of the answers' standard deviation."""
 DRAWN = 20_000
@@ -214,37 +283,60 @@ class Outcome:
     kind: str
     attack: str
     state: str
-    """"exact", "false exact", "not exact", "refused" (a DivulgeError), "traceback" (any other) or "overrun"."""
+    """"exact", "false exact", "not exact", "refused" (a DivulgeError), "foreign error" (any other), "stopped" (at its
+    time) or "late" (it did not stop in time)."""
     seconds: float
     said: str = ""
 
 
-def outcome(seed: int, attack: str, *, limit: float = LIMIT) -> Outcome:
+def outcome(seed: int, attack: str, *, kind: str | None = None, limit: float = LIMIT) -> Outcome:
     """One attack on case number ``seed``, its claim judged on rows that it never saw.
 
     ``exact`` states a share of inputs on which the copy may be wrong. It is false if the copy is wrong on more than
     that share of 20,000 rows like the data, beyond chance.
+
+    Parameters
+    ----------
+    seed : int
+        Number of the case, and the attack's seed.
+    attack : str
+        One of ``ATTACKS``.
+    kind : str, optional
+        As for :func:`random_case`.
+    limit : float
+        Seconds for the attack.
+
+    Returns
+    -------
+    Outcome
+        What the attack claimed and whether that is true.
     """
-    case, (access, run) = random_case(seed), ATTACKS[attack]
+    case, (access, run_attack) = random_case(seed, kind), ATTACKS[attack]
     target = divulge.oracle(Target(case.function), access=access, input_shape=[case.inputs])
     began = time.perf_counter()
     try:
-        with deadline(limit):
-            stolen = run(target, inputs=case.rows, seed=seed)
-        state, said = "not exact", stolen.reason
-        if stolen.exact:
-            share, allowed = _wrong(case, stolen), float(stolen.facts["verification"]["share"])
-            excess = allowed + 4 * (allowed / DRAWN) ** 0.5
-            state, said = ("false exact", f"wrong on {share:.2%}") if share > excess else ("exact", f"{share:.2%}")
+        with hard_stop(1.05 * limit, given=limit), deadline(limit), np.errstate(all="ignore"):
+            stolen = run_attack(target, inputs=case.rows, seed=seed)
+        seconds = time.perf_counter() - began
+        state, said = _judged(case, stolen)
     except TimeUp:
-        state, said = "overrun", ""
+        state, said, seconds = "stopped", "", time.perf_counter() - began
     except divulge.DivulgeError as error:
-        state, said = "refused", str(error)
+        state, said, seconds = "refused", str(error), time.perf_counter() - began
     except Exception as error:
-        state, said = "traceback", "".join(traceback.format_exception(error))
-    seconds = time.perf_counter() - began
-    state = "overrun" if seconds > 1.15 * limit else state
-    return Outcome(seed, case.kind, attack, state, seconds, said)
+        said, seconds = "".join(traceback.format_exception(error)), time.perf_counter() - began
+        state = "foreign error"
+    late = state not in FAULTS and seconds > LATE * limit
+    return Outcome(seed, case.kind, attack, "late" if late else state, seconds, said)
+
+
+def _judged(case: Case, stolen: Extraction) -> tuple[str, str]:
+    if not stolen.exact:
+        return "not exact", stolen.reason
+    share, allowed = _wrong(case, stolen), float(stolen.facts["verification"]["share"])
+    if share > allowed + 4 * (allowed / DRAWN) ** 0.5:
+        return "false exact", f"wrong on {share:.2%}"
+    return "exact", f"{share:.2%}"
 
 
 def _wrong(case: Case, stolen: Extraction) -> float:
@@ -252,5 +344,42 @@ def _wrong(case: Case, stolen: Extraction) -> float:
     X = case.draw(DRAWN, seed=987_654)
     with torch.no_grad():
         truth, copy = case.function(X), stolen.model(X.to(DOUBLE)).reshape(DRAWN, -1)
-    deviation = truth.std(dim=0).max().clamp_min(1e-300)
-    return float(((truth - copy).abs().amax(dim=1) > ROUNDING * deviation).double().mean())
+    finite = torch.isfinite(truth).all(dim=1)
+    size = truth[finite].abs().amax().clamp_min(1e-300)  # squares of 1e200 and of 1e-200 are no float64 numbers
+    deviation = (truth[finite] / size).std(dim=0).max().clamp_min(1e-300)
+    right = finite & ((truth / size - copy / size).abs().amax(dim=1) <= ROUNDING * deviation)
+    return 1 - float(right.double().mean())
+
+
+def run(count: int = 2000, seed: int = 0, seconds: float | None = None, limit: float = LIMIT) -> dict[str, Any]:
+    """All exact attacks on random functions of every kind, extremes among them.
+
+    Parameters
+    ----------
+    count : int
+        Functions; the kinds take turns.
+    seed : int
+        Number of the first case.
+    seconds : float, optional
+        No function is begun after so many seconds.
+    limit : float
+        Seconds for an attack on a function.
+
+    Returns
+    -------
+    dict
+        How many runs ended in each state, the slowest run, and every run that ended as none may.
+    """
+    torch.set_num_threads(1)
+    kinds = [*KINDS, *EXTREMES]
+    counts, bad, slowest, begun, functions = Counter[str](), [], 0.0, time.monotonic(), 0
+    while functions < count and (seconds is None or time.monotonic() - begun <= seconds):
+        for attack in ATTACKS:
+            found = outcome(seed + functions, attack, kind=kinds[functions % len(kinds)], limit=limit)
+            counts[found.state] += 1
+            slowest = max(slowest, found.seconds)
+            if found.state in FAULTS:
+                bad.append(f"{found.attack} on {found.kind}, seed {found.seed}: {found.state}, {found.said[-200:]}")
+        functions += 1
+    return {"functions": functions, "runs": counts.total(), **dict(sorted(counts.items())), "slowest_seconds": slowest,
+            "bad": bad}  # fmt: skip

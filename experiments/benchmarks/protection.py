@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from divulge.protection import Schedule, page
+from divulge.protection import Schedule, bound_curves
 from divulge.training import Privacy, Recipe, shaped
 from divulge.training.private import accounting, trainer
 from experiments.plan import Plan
@@ -45,7 +45,7 @@ def run(plan: Plan) -> dict[str, Any]:
 def _page_of_bounds() -> dict[str, float]:
     accounting.noise_for(1.0, delta=1e-5, steps=100)  # the accountant's own import
     started, spent = time.perf_counter(), time.process_time()
-    page(math.log(1e-3), schedule=Schedule(100), delta=1e-5, points=100)
+    bound_curves(math.log(1e-3), schedule=Schedule(100), delta=1e-5, points=100)
     return {"seconds": time.perf_counter() - started, "processor_seconds": time.process_time() - spent}
 
 

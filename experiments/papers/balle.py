@@ -235,7 +235,7 @@ def shadow_curve(lab: Lab, activation: str) -> dict[str, Any]:
         attack = fitted(lab, activation, count)
         records = attack(models)
         curve[count] = {**lab.judged(records, targets, fixed), "fit_seconds": attack.seconds}
-    found = informed.yardsticks(*targets, *fixed)
+    found = informed.baseline_errors(*targets, *fixed)
     path = lab.out / f"ridge-{activation}.png"
     informed.picture(records, targets[0], fixed[0], found.neighbour, path, shape=(1, 28, 28))
     attack = informed.reconstructor(recipe, *fixed, *_first(lab.pool(), most), models=shadows, layers=[1])

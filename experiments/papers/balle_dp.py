@@ -31,10 +31,10 @@ from divulge.core import plots
 from divulge.core.progress import report
 from divulge.core.statistics import clopper_pearson
 from divulge.core.workers import Workers
-from divulge.informed import yardsticks
+from divulge.informed import baseline_errors
 from divulge.informed.private_attack import PrivateAttack, learn
 from divulge.informed.shadow_models import ridge
-from divulge.protection import Kappa, Schedule, estimate_kappa, guarantees, page
+from divulge.protection import Kappa, Schedule, bound_curves, estimate_kappa, guarantees
 from divulge.protection.recommend import TIGHT
 from divulge.training import Privacy, Recipe, evaluate
 from divulge.training.private import accounting
@@ -133,7 +133,7 @@ def measure(
     fixed, shadow, targets, large = _split(data.train, study, seed)
     statistics = learn(study.recipe, *fixed, *shadow, **kept)
     kappas = {eta: estimate_kappa(data.train.X[: study.blind], eta, seed=seed) for eta in study.etas}
-    rods = yardsticks(*targets, torch.cat([fixed[0], shadow[0]]), torch.cat([fixed[1], shadow[1]]))
+    baselines = baseline_errors(*targets, torch.cat([fixed[0], shadow[0]]), torch.cat([fixed[1], shadow[1]]))
     points: list[dict[str, Any]] = []
     pictures = [("target", targets[0][:SHOWN])]
     for turn, epsilon in enumerate(EPSILONS):
@@ -157,7 +157,7 @@ def measure(
         "delta": DELTA, "steps": study.schedule.steps, "accuracy_fixed": study.accuracy_fixed or study.fixed + 1,
         "kappa": {str(eta): {"upper": k.upper, "estimate": k.estimate, "records": k.records}
                   for eta, k in kappas.items()},
-        "nearest_neighbour": float(rods.nearest.mean()), "class_mean": float(rods.class_mean.mean()),
+        "nearest_neighbour": float(baselines.nearest.mean()), "class_mean": float(baselines.class_mean.mean()),
         "points": points, "seconds": time.perf_counter() - began,
     }  # fmt: skip
     plots.save(plots.grid_of_pictures(pictures, data.shape), out / "pictures.png")
@@ -171,7 +171,7 @@ def _write(result: dict[str, Any], study: Study, out: Path) -> None:
     draw_errors(result, out / "errors.png")
     for eta in study.etas:
         kappa = result["kappa"][str(eta)]["upper"]
-        grid = page(math.log(kappa), schedule=study.schedule, delta=DELTA)
+        grid = bound_curves(math.log(kappa), schedule=study.schedule, delta=DELTA)
         draw_success(result, eta, grid, out / f"success-{eta:g}.png")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from divulge.core import plots
-from divulge.protection import Page
+from divulge.protection import BoundCurves
 from divulge.protection.recommend import RENYI, TIGHT, ZCDP, chance, epsilon_axes, legend_above
 
 
@@ -47,7 +47,7 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw_success(result: dict[str, Any], eta: float, bounds: Page, path: Path) -> None:
+def draw_success(result: dict[str, Any], eta: float, bounds: BoundCurves, path: Path) -> None:
     """The share of targets rebuilt to within eta against epsilon, with the bounds."""
     figure, axes = _figure(result)
     for bound, logs in bounds.log_gammas.items():

@@ -15,7 +15,7 @@ def judged(records: Sequence[informed.Record], targets: Any, held: Any, *, shape
     score = informed.score(records, *targets, *held, shape=shape)
     predicted = np.array([record.predicted_error for record in records])
     trusted = np.array([record.trusted for record in records])
-    right = (score.mse < score.yardsticks.nearest).numpy()
+    right = (score.mse < score.baselines.nearest).numpy()
     return {
         **score.as_dict(),
         "training_runs": max(record.training_runs for record in records),

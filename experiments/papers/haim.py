@@ -184,7 +184,7 @@ def _match(samples: Tensor, there: Target, *, stretch: bool = False) -> matching
 
 
 def scored(samples: Tensor | None, found: Reconstruction, there: Target) -> dict[str, Any]:
-    """Counts at the yardsticks of the paper and ours, for training pictures and, as shares, for unseen ones; of the
+    """Counts at the thresholds of the paper and ours, for training pictures and, as shares, for unseen ones; of the
     samples that were kept, or of all that the restarts ended with, as the paper counts."""
     samples = found.samples if samples is None else samples.double()
     clipped, stretched = (_match(samples, there, stretch=stretch) for stretch in (False, True))

@@ -1,4 +1,4 @@
-"""Reconstructors learned from shadow models beat what the adversary held anyway, and the yardsticks say by how much."""
+"""Reconstructors learned from shadow models beat what the adversary held anyway, and the baselines say by how much."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scored(found, released, **options):
 def test_ridge_rebuilds_what_no_held_row_shows(models, released):
     found = attack(models)
     records, score = scored(found, released, shape=(1, 8, 8), classifier=released[0])
-    assert score.mse.median() < 0.5 * score.yardsticks.nearest.median()
+    assert score.mse.median() < 0.5 * score.baselines.nearest.median()
     assert score.label_accuracy >= 0.9
     assert score.beats_nearest >= 0.8
     assert score.ssim is not None
@@ -66,7 +66,7 @@ def test_it_knows_how_far_off_it_is(models, released, options):
     ratio = torch.tensor([record.predicted_error for record in records]) / score.mse
     assert 1 / 3 <= float(ratio.median()) <= 3
     assert float(((ratio > 0.1) & (ratio < 10)).float().mean()) >= 0.8
-    nearest = score.yardsticks.nearest
+    nearest = score.baselines.nearest
     wrong = [r.trusted != bool(e < n) for r, e, n in zip(records, score.mse, nearest, strict=True)]
     assert sum(wrong) <= 6
     assert all(record.trusted or "unexplained" in record.reason for record in records)
@@ -78,8 +78,8 @@ def test_shadow_rows_of_another_kind_are_noticed(released):
     strange = 1 - X[100:500][:, order]
     found = divulge.informed.reconstructor(RECIPE, X[KNOWN], y[KNOWN], strange, y[100:500])
     records, score = scored(found, released)
-    assert score.mse.median() > score.yardsticks.nearest.median()
-    trusted = [e < n for r, e, n in zip(records, score.mse, score.yardsticks.nearest, strict=True) if r.trusted]
+    assert score.mse.median() > score.baselines.nearest.median()
+    trusted = [e < n for r, e, n in zip(records, score.mse, score.baselines.nearest, strict=True) if r.trusted]
     assert len(trusted) <= 3
     assert all(trusted)
 
@@ -110,8 +110,8 @@ def test_more_shadow_models_help(models, released):
 def test_one_layer_and_black_box_access(models, released):
     _, layer = scored(attack(models, layers=[1]), released)
     _, logits = scored(attack(models, access="logits", probes=100), released)
-    assert layer.mse.mean() < layer.yardsticks.class_mean.mean()
-    assert logits.mse.mean() < logits.yardsticks.class_mean.mean()
+    assert layer.mse.mean() < layer.baselines.class_mean.mean()
+    assert logits.mse.mean() < logits.baselines.class_mean.mean()
     black = attack(models, access="logits", probes=X[:50])
     oracle = divulge.oracle(released[0], access="value", budget=50)
     assert black(oracle).error(X[1500]) == pytest.approx(black(released[0]).error(X[1500]), abs=1e-6)
@@ -123,7 +123,7 @@ def test_one_layer_and_black_box_access(models, released):
 def test_the_papers_network(models, released):
     found = attack(models.subset(1000), method="network", epochs=12)
     _, score = scored(found, released)
-    assert score.mse.median() < 0.9 * score.yardsticks.class_mean.median()
+    assert score.mse.median() < 0.9 * score.baselines.class_mean.median()
     tuned = attack(models.subset(200), method="network", epochs=2, tune=found)
     scratch = attack(models.subset(200), method="network", epochs=2)
     assert scored(tuned, released)[1].mse.mean() < scored(scratch, released)[1].mse.mean()
@@ -134,7 +134,7 @@ def test_a_picture_of_it(models, released, tmp_path):
     records, score = scored(attack(models), released[:3] + released[3:])
     held = torch.cat([X[KNOWN], X[SHADOW]])
     path = divulge.informed.picture(
-        records, X[list(TARGET)], held, score.yardsticks.neighbour, tmp_path / "a" / "p.png", shape=(1, 8, 8)
+        records, X[list(TARGET)], held, score.baselines.neighbour, tmp_path / "a" / "p.png", shape=(1, 8, 8)
     )
     assert path.stat().st_size > 1000
 
@@ -166,7 +166,7 @@ def test_bad_input(models, released):
     with pytest.raises(InvalidInput, match="reconstructions"):
         divulge.informed.score([], X[:2], y[:2], X, y)
     with pytest.raises(WrongShape, match="compared"):
-        divulge.informed.yardsticks(X[:2], y[:2], X[:, :3], y)
+        divulge.informed.baseline_errors(X[:2], y[:2], X[:, :3], y)
 
 
 @pytest.mark.slow

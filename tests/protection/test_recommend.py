@@ -1,4 +1,4 @@
-"""The page of bounds: what it recommends is just enough under each bound, and it is quick."""
+"""Recommendations: the noise is just sufficient under each bound, and it is quick."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import pytest
 
 from divulge.core.errors import InvalidInput
-from divulge.protection import Schedule, enough, guarantees, page
+from divulge.protection import Schedule, bound_curves, guarantees, required_privacy
 from divulge.protection.recommend import DP, PURE, RENYI, TIGHT, ZCDP, _bounds, chance
 from divulge.training import Recipe
 from divulge.training.private import accounting
@@ -22,7 +22,7 @@ LOG_KAPPA = math.log(0.005)
     ("schedule", "gamma"), [(Schedule(100), 0.02), (Schedule(100), 0.3), (Schedule(1), 0.9), (Schedule(60, 0.1), 0.05)]
 )
 def test_under_each_bound_the_noise_is_enough_and_a_little_less_is_not(schedule: Schedule, gamma: float) -> None:
-    rows = {row.bound: row for row in enough(LOG_KAPPA, gamma, schedule=schedule, delta=1e-5)}
+    rows = {row.bound: row for row in required_privacy(LOG_KAPPA, gamma, schedule=schedule, delta=1e-5)}
     assert set(rows) == ({TIGHT, RENYI, DP, ZCDP, PURE} if schedule.full_batch else {TIGHT, RENYI, DP, PURE})
     for name, row in rows.items():
         if row.noise_multiplier is None:
@@ -49,7 +49,7 @@ def test_guarantees_are_the_bounds_at_what_the_noise_spends() -> None:
 
 
 def test_a_bound_that_no_noise_satisfies_is_left_out() -> None:
-    names = [row.bound for row in enough(math.log(0.01), 0.010001, schedule=Schedule(100), delta=1e-5)]
+    names = [row.bound for row in required_privacy(math.log(0.01), 0.010001, schedule=Schedule(100), delta=1e-5)]
     assert TIGHT in names
     assert DP not in names
 
@@ -58,7 +58,7 @@ def test_a_bound_that_no_noise_satisfies_is_left_out() -> None:
 def test_the_page_of_a_hundred_epsilons_takes_less_than_a_second() -> None:
     accounting.noise_for(1.0, delta=1e-5, steps=100)  # the library's own import
     started = time.process_time()
-    grid = page(LOG_KAPPA, schedule=Schedule(100), delta=1e-5)
+    grid = bound_curves(LOG_KAPPA, schedule=Schedule(100), delta=1e-5)
     assert time.process_time() - started < 1
     assert len(grid.epsilons) == 100
     for logs in grid.log_gammas.values():
@@ -69,10 +69,10 @@ def test_the_page_of_a_hundred_epsilons_takes_less_than_a_second() -> None:
 
 @pytest.mark.slow
 def test_a_page_for_sampled_batches_and_for_pictures_of_3072_pixels() -> None:
-    sampled = page(LOG_KAPPA, schedule=Schedule(50, 0.05), delta=1e-5, points=3)
+    sampled = bound_curves(LOG_KAPPA, schedule=Schedule(50, 0.05), delta=1e-5, points=3)
     assert sampled.epsilons == sorted(sampled.epsilons)
     assert ZCDP not in sampled.log_gammas
-    tiny = page(-2000.0, schedule=Schedule(10), delta=1e-5, points=4)
+    tiny = bound_curves(-2000.0, schedule=Schedule(10), delta=1e-5, points=4)
     assert tiny.plot().startswith(b"\x89PNG")
     assert chance(-2000.0) == "10^-869"
     assert chance(math.log(0.25)) == "0.25"

@@ -195,9 +195,9 @@ def _schedule(
 
 
 def _recommended(log_kappa: float, gamma: float, delta: float, schedule: Schedule) -> list[dict[str, Any]]:
-    from divulge.protection import enough
+    from divulge.protection import required_privacy
 
-    return [row.as_dict() for row in enough(log_kappa, gamma, schedule=schedule, delta=delta)]
+    return [row.as_dict() for row in required_privacy(log_kappa, gamma, schedule=schedule, delta=delta)]
 
 
 def _at_epsilon(log_kappa: float, epsilon: float, delta: float, schedule: Schedule) -> list[dict[str, Any]]:
@@ -216,10 +216,10 @@ def _at_epsilon(log_kappa: float, epsilon: float, delta: float, schedule: Schedu
 
 
 def _plot(log_kappa: float, delta: float, schedule: Schedule, accepted: float | None, out: Path) -> Path:
-    from divulge.protection import page
+    from divulge.protection import bound_curves
 
     path = out / "bounds.png"
-    write(path, page(log_kappa, schedule=schedule, delta=delta).plot(accepted))
+    write(path, bound_curves(log_kappa, schedule=schedule, delta=delta).plot(accepted))
     return path
 
 

@@ -35,7 +35,7 @@ def command(
             states = {name: _state(datasets.load(name, data_dir))}
         else:
             states = {known: _look(known, data_dir) for known in datasets.names()}
-        text = "\n".join(f"{known}: {state['told']}" for known, state in states.items())
+        text = "\n".join(f"{known}: {state['summary']}" for known, state in states.items())
         if out is not None:
             write_json(out / "data.json", states)
         show(states, json_wanted=json, quiet=quiet, text=text)
@@ -47,10 +47,10 @@ def _look(name: str, data_dir: Path | None) -> dict[str, Any]:
     try:
         return _state(datasets.load(name, data_dir))
     except MissingData:
-        return {"present": False, "told": f"not on disk; fetch it with `divulge data {name} --download`"}
+        return {"present": False, "summary": f"not on disk; fetch it with `divulge data {name} --download`"}
 
 
 def _state(dataset: Any) -> dict[str, Any]:
     rows = {"train": len(dataset.stored_train.y), "test": len(dataset.stored_test.y)}
     summary = f"{rows['train']} training and {rows['test']} test rows of shape {dataset.shape}"
-    return {"present": True, **rows, "shape": list(dataset.shape), "classes": list(dataset.classes), "told": summary}
+    return {"present": True, **rows, "shape": list(dataset.shape), "classes": list(dataset.classes), "summary": summary}

@@ -16,7 +16,7 @@ from divulge.core.storage import replacing, write_arrays, write_json
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from divulge.informed import Record, Yardsticks
+    from divulge.informed import BaselineErrors, Record
 
 
 def command(
@@ -72,7 +72,7 @@ def command(
         )  # fmt: skip
         judged, label = (record.x, record.y) if rest.truth is None else (rest.truth, rest.label)
         scale = 1.0 if record.scale is None else record.scale
-        beside = informed.yardsticks(judged.reshape(1, -1) / scale, [label], rest.X.flatten(1) / scale, rest.y)
+        beside = informed.baseline_errors(judged.reshape(1, -1) / scale, [label], rest.X.flatten(1) / scale, rest.y)
         result = {
             **record.as_dict(), "nearest": float(beside.nearest[0]), "nearest_row": int(beside.neighbour[0]),
             "class_mean": float(beside.class_mean[0]),
@@ -155,7 +155,7 @@ def _attack(
     return attack(released)
 
 
-def _write(out: Path, record: Record, rest: _Rest, beside: Yardsticks, result: dict[str, Any]) -> None:
+def _write(out: Path, record: Record, rest: _Rest, beside: BaselineErrors, result: dict[str, Any]) -> None:
     """The record for programs (NPZ, JSON) and for eyes: a picture, or a table with a line for each column."""
     import csv
 

@@ -28,7 +28,7 @@ Column = NDArray[Any]  # of float64 numbers or of text
 
 
 def load_file(path: Path, *, target: str | None, test: float, seed: int) -> Dataset:
-    """A table or arrays, by the file's ending."""
+    """Load a table or arrays; the file's ending says which."""
     if path.suffix.lower() not in READERS:
         raise InvalidInput(f"{path.name} is not a data file that divulge reads: {', '.join(sorted(READERS))}.")
     if path.stat().st_size == 0:
@@ -90,6 +90,7 @@ def _read_parquet(path: Path) -> dict[str, Column]:
 
 
 def _from_columns(path: Path, columns: dict[str, Column], *, target: str | None, test: float, seed: int) -> Dataset:
+    """The columns of a table as a data set: one is the target, the others are features."""
     n = len(next(iter(columns.values()), ()))
     if n == 0:
         raise InvalidInput(f"{path} has a header but no rows.")
@@ -112,6 +113,7 @@ def _from_columns(path: Path, columns: dict[str, Column], *, target: str | None,
 
 
 def _refuse_missing(path: Path, name: str, values: Column) -> None:
+    """Raise if a value is missing or infinite."""
     if values.dtype == object:
         bad = np.array([str(value).lower() in _MISSING for value in values])
     else:
@@ -124,6 +126,7 @@ def _refuse_missing(path: Path, name: str, values: Column) -> None:
 
 
 def _features(path: Path, name: str, values: Column) -> dict[str, NDArray[np.float64]]:
+    """A column as numeric columns: itself, or an indicator for each value of a text column."""
     if values.dtype != object:
         return {name: values.astype(np.float64)}
     kinds = sorted(set(values.tolist()))
@@ -136,6 +139,7 @@ def _features(path: Path, name: str, values: Column) -> dict[str, NDArray[np.flo
 
 
 def _target(values: Column) -> tuple[torch.Tensor, tuple[str, ...]]:
+    """The target as class numbers with the names of the classes, or as a quantity without names."""
     kinds = np.unique(values.astype(str) if values.dtype == object else values)
     whole = values.dtype != object and bool((values == np.round(values)).all())
     if values.dtype == object or (whole and len(kinds) <= MOST_VALUES):
@@ -149,7 +153,7 @@ def _target(values: Column) -> tuple[torch.Tensor, tuple[str, ...]]:
 
 
 def _from_arrays(path: Path, *, test: float, seed: int) -> Dataset:
-    """X and y, or x_train, y_train, x_test and y_test; pictures as bytes or in [0, 1], channels first or last."""
+    """Load X and y, or x_train, y_train, x_test and y_test; images as bytes or in [0, 1], channels first or last."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name.lower(): file[name] for name in file.files}
@@ -184,13 +188,14 @@ def _from_arrays(path: Path, *, test: float, seed: int) -> Dataset:
 
 
 def _range(X: torch.Tensor) -> tuple[float | torch.Tensor, float | torch.Tensor]:
-    """[0, 1] stays; otherwise each column's own range."""
+    """The range of the values: [0, 1] if all lie in it, else the range of each column."""
     if float(X.min()) >= 0 and float(X.max()) <= 1:
         return 0.0, 1.0
     return X.double().min(dim=0).values, X.double().max(dim=0).values
 
 
 def _channels_first(X: NDArray[Any]) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """Images with the channels in front, and the shape of one."""
     if X.ndim == 3:
         X = X[:, None]
     elif X.ndim == 4 and X.shape[3] in (1, 3) and X.shape[1] not in (1, 3):
@@ -202,7 +207,7 @@ def _channels_first(X: NDArray[Any]) -> tuple[NDArray[Any], tuple[int, ...]]:
 
 
 def load_folder(path: Path, *, test: float, seed: int, size: tuple[int, int] | None) -> Dataset:
-    """A folder of pictures: one subfolder a class, or all pictures of one class in the folder itself."""
+    """Load a folder of pictures: one subfolder for each class, or pictures of one class in the folder itself."""
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     groups = [(folder.name, _pictures_in(folder)) for folder in folders] or [(path.name, _pictures_in(path))]
     groups = [(name, files) for name, files in groups if files]
@@ -229,7 +234,7 @@ def _pictures_in(folder: Path) -> list[Path]:
 
 
 def _picture(path: Path, size: tuple[int, int] | None) -> NDArray[np.uint8]:
-    """A picture as bytes (channels, height, width): grey stays grey, everything else becomes RGB."""
+    """Read a picture as bytes (channels, height, width): one channel for grey ones, else RGB."""
     from PIL import Image
 
     try:

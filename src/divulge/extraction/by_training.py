@@ -5,7 +5,7 @@ learn more from the same queries: gradients of logits, both terms in units of th
 gates that the gradient loss can move (gates.py), random combinations of the outputs for convolutional students, and,
 if asked for, several students together, self-training on unlabelled inputs and chosen queries. Choices are made on a
 held-out part of the queries, never on true labels. A student of one linear layer is solved in closed form, and one with
-one hidden ReLU layer is solved where the queries determine it (hidden_student.py).
+one hidden ReLU layer is solved where the queries determine it (students/solved_hidden_layer.py).
 
 The queries are asked here; what is learned from the answers (task.py) needs no oracle and may be done on workers.
 """
@@ -362,8 +362,8 @@ def _default_batch(count: int, match: Match, shallow: bool) -> int:
 
 
 def _default_steps(count: int, batch: int, match: Match, shallow: bool) -> int:
-    """Enough for a small set to be fitted, and at least 20 passes over a large one of values, 5 over gradients."""
+    """Steps that fit a small set: at least 1,200, and 20 passes over a large set of values or 5 over gradients."""
     if match == "values":
         return max(1200, 20 * count // batch)
-    enough = 1200 * math.sqrt(count / min(batch, count)) if shallow else 1200
-    return max(int(enough), 5 * count // batch)
+    steps = 1200 * math.sqrt(count / min(batch, count)) if shallow else 1200
+    return max(int(steps), 5 * count // batch)

@@ -1,4 +1,4 @@
-"""A small network close to any one-hidden-layer ReLU network, however unkind its weights (Chen 2021).
+"""A small network close to any one-hidden-layer ReLU network, whatever its weights (Chen 2021).
 
 Where neurons crowd run_together, cancel or stand in the way of one another, exact extraction may fail, and in the worst
 case no one can tell all neurons apart. What can always be had is a copy F' with a small E[(F - F')^2] over Gaussian
@@ -44,7 +44,7 @@ FARTHEST = 1e3
 """How far out an exact copy must agree, in lengths of a typical input."""
 LINES, LOOKS = 6, 2
 """Further lines, at most; and how many are searched at least, because a line crosses some bumps too far out to see."""
-COARSEST, ENOUGH = 256, 1_024
+COARSEST, FINE = 256, 1_024
 """Fewest samples that a line starts with by default, and how many are tried before epsilon alone is good enough."""
 FINEST = 6_000
 """Most samples that a line starts with."""
@@ -257,7 +257,7 @@ class _Run:
             if (
                 before > good and error > 0.3 * before
             ):  # what is missing is narrower than the grid, or not worth finding
-                if state.grid >= FINEST or (found <= 0 and error <= self.epsilon and state.grid >= ENOUGH):
+                if state.grid >= FINEST or (found <= 0 and error <= self.epsilon and state.grid >= FINE):
                     break
                 state.grid = self.grid = min(4 * state.grid, FINEST)
         beside = self._on_hyperplanes(state.estimate) if state.estimate.width else rows[:1]

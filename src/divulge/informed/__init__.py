@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from divulge.informed.baselines import Score, Yardsticks, picture, score, yardsticks
+from divulge.informed.baselines import BaselineErrors, Score, baseline_errors, picture, score
 from divulge.informed.checks import NotReproduced
 from divulge.informed.direct import direct
 from divulge.informed.glm import glm
@@ -13,7 +13,7 @@ from divulge.informed.result import Candidate, Record
 from divulge.informed.shadow_models.training import Shadows, shadows
 
 __all__ = [
-    "Candidate", "Curve", "LinearModel", "Membership", "NotReproduced", "Reconstructor", "Record", "Score", "Shadows",
-    "Yardsticks", "direct", "glm", "membership", "membership_scores", "picture", "reconstructor", "roc", "score",
-    "shadows", "yardsticks",
+    "BaselineErrors", "Candidate", "Curve", "LinearModel", "Membership", "NotReproduced", "Reconstructor", "Record",
+    "Score", "Shadows", "baseline_errors", "direct", "glm", "membership", "membership_scores", "picture",
+    "reconstructor", "roc", "score", "shadows",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from divulge.informed.result import Record
 
 
 @dataclass(frozen=True)
-class Yardsticks:
+class BaselineErrors:
     """Errors of baselines that need no attack, for each target: mean squared, over the features.
 
     Attributes
@@ -41,7 +41,7 @@ class Yardsticks:
     percentiles: dict[int, float]
 
 
-def yardsticks(targets: Any, labels: Any, held_X: Any, held_y: Any) -> Yardsticks:
+def baseline_errors(targets: Any, labels: Any, held_X: Any, held_y: Any) -> BaselineErrors:
     """Compute the errors of the baselines for every target (Balle 2022, section V-B and figure 3).
 
     Parameters
@@ -57,7 +57,7 @@ def yardsticks(targets: Any, labels: Any, held_X: Any, held_y: Any) -> Yardstick
 
     Returns
     -------
-    Yardsticks
+    BaselineErrors
         Mean squared errors of the nearest held row, of the class mean, and percentiles of all distances.
 
     Raises
@@ -69,7 +69,7 @@ def yardsticks(targets: Any, labels: Any, held_X: Any, held_y: Any) -> Yardstick
     --------
     >>> import divulge
     >>> X, y = divulge.datasets.load("iris").train
-    >>> divulge.informed.yardsticks(X[:2], y[:2], X[2:], y[2:]).nearest.shape
+    >>> divulge.informed.baseline_errors(X[:2], y[:2], X[2:], y[2:]).nearest.shape
     torch.Size([2])
     """
     T = torch.as_tensor(targets).to(torch.float64).flatten(1)
@@ -87,7 +87,7 @@ def yardsticks(targets: Any, labels: Any, held_X: Any, held_y: Any) -> Yardstick
         ranks.append(squares.sort(dim=1).values[:, places])
     means = torch.stack([X[held == label].mean(dim=0) if bool((held == label).any()) else X.mean(dim=0) for label in y])
     average = torch.cat(ranks).mean(dim=0).tolist()
-    return Yardsticks(
+    return BaselineErrors(
         torch.cat(nearest), torch.cat(neighbour), (means - T).square().mean(dim=1),
         dict(zip((1, 10, 50), average, strict=True)),
     )  # fmt: skip
@@ -111,7 +111,7 @@ class Score:
         The share of right labels.
     beats_nearest : float
         The share of targets rebuilt closer than their nearest held row.
-    yardsticks : Yardsticks
+    baselines : BaselineErrors
         What needs no attack.
     """
 
@@ -121,7 +121,7 @@ class Score:
     kl: Tensor | None
     label_accuracy: float
     beats_nearest: float
-    yardsticks: Yardsticks
+    baselines: BaselineErrors
 
     def as_dict(self) -> dict[str, Any]:
         """Averages, and every target's own numbers."""
@@ -132,9 +132,9 @@ class Score:
             "median_mse": float(self.mse.median()),
             "label_accuracy": self.label_accuracy,
             "beats_nearest": self.beats_nearest,
-            "nearest": float(self.yardsticks.nearest.mean()),
-            "class_mean": float(self.yardsticks.class_mean.mean()),
-            "percentiles": self.yardsticks.percentiles,
+            "nearest": float(self.baselines.nearest.mean()),
+            "class_mean": float(self.baselines.class_mean.mean()),
+            "percentiles": self.baselines.percentiles,
             "targets": {name: values.tolist() for name, values in present.items()},
         }
 
@@ -196,12 +196,12 @@ def score(
         raise InvalidInput(f"There are {len(records)} reconstructions but {len(T)} targets.")
     Z = torch.stack([record.x.to(torch.float64).reshape(-1) for record in records])
     mse = (Z - T).square().mean(dim=1)
-    rods = yardsticks(T, labels, held_X, held_y)
+    baselines = baseline_errors(T, labels, held_X, held_y)
     right = [record.y == label for record, label in zip(records, torch.as_tensor(labels).tolist(), strict=True)]
     return Score(
         mse, 10 * torch.log10(span**2 / mse.clamp(min=1e-30)),
         None if shape is None else _ssim(Z, T, shape, span), None if classifier is None else _kl(classifier, T, Z),
-        sum(right) / len(right), float((mse < rods.nearest).double().mean()), rods,
+        sum(right) / len(right), float((mse < baselines.nearest).double().mean()), baselines,
     )  # fmt: skip
 
 

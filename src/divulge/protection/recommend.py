@@ -104,7 +104,7 @@ def privacy_for(recipe: Recipe, records: int, *, epsilon: float, delta: float = 
 
 
 @dataclass(frozen=True)
-class Enough:
+class RequiredPrivacy:
     """The smallest noise, and largest epsilon, that one bound requires.
 
     Parameters
@@ -127,7 +127,7 @@ class Enough:
 
 
 @dataclass(frozen=True)
-class Page:
+class BoundCurves:
     """The bounds along a grid of noise.
 
     Parameters
@@ -152,7 +152,7 @@ class Page:
     log_gammas: dict[str, list[float]]
 
     def plot(self, accepted: float | None = None) -> bytes:
-        """A PNG of the page; ``accepted`` draws the chance you accept."""
+        """A PNG of the curves; ``accepted`` draws the chance you accept."""
         figure, axes = epsilon_axes(self.delta)
         tiny = self.log_kappa < -600  # below what a float holds, so the exponents are drawn
 
@@ -237,9 +237,9 @@ def guarantees(
     return _epsilon(noise_multiplier, schedule, delta), gammas
 
 
-def enough(
+def required_privacy(
     log_kappa: float, gamma: float, *, schedule: Schedule, delta: float, names: Collection[str] = BOUNDS
-) -> list[Enough]:
+) -> list[RequiredPrivacy]:
     """For each bound the smallest noise, and largest epsilon, at which it stays at or below gamma.
 
     Parameters
@@ -257,7 +257,7 @@ def enough(
 
     Returns
     -------
-    list of Enough
+    list of RequiredPrivacy
         One a bound. Bounds that the schedule does not have, or that no noise satisfies, are left out.
 
     Raises
@@ -268,8 +268,8 @@ def enough(
     Examples
     --------
     >>> import math
-    >>> from divulge.protection import Schedule, enough
-    >>> tight = enough(math.log(1e-3), 0.05, schedule=Schedule(100), delta=1e-5, names=["tight"])[0]
+    >>> from divulge.protection import Schedule, required_privacy
+    >>> tight = required_privacy(math.log(1e-3), 0.05, schedule=Schedule(100), delta=1e-5, names=["tight"])[0]
     >>> round(tight.epsilon, 2), round(tight.noise_multiplier, 2)
     (6.75, 6.92)
     """
@@ -280,15 +280,15 @@ def enough(
     for name, bound in _bounds(log_kappa, schedule, delta, names).items():
         noise = start if name == TIGHT else _smallest(bound, math.log(gamma), start)
         if noise is not None:
-            rows.append(Enough(name, _epsilon(noise, schedule, delta), delta, noise))
+            rows.append(RequiredPrivacy(name, _epsilon(noise, schedule, delta), delta, noise))
     if PURE in names:
-        rows.append(Enough(PURE, inverse_bounds.largest_epsilon(log_kappa, gamma), 0.0))
+        rows.append(RequiredPrivacy(PURE, inverse_bounds.largest_epsilon(log_kappa, gamma), 0.0))
     return rows
 
 
-def page(
+def bound_curves(
     log_kappa: float, *, schedule: Schedule, delta: float, points: int = 100, names: Collection[str] = BOUNDS
-) -> Page:
+) -> BoundCurves:
     """The bounds along a grid of epsilon from 0.1 to 10,000.
 
     Parameters
@@ -306,7 +306,7 @@ def page(
 
     Returns
     -------
-    Page
+    BoundCurves
         The bounds, and a plot of them.
 
     Raises
@@ -317,8 +317,8 @@ def page(
     Examples
     --------
     >>> import math
-    >>> from divulge.protection import Schedule, page
-    >>> bounds = page(math.log(1e-3), schedule=Schedule(100), delta=1e-5, points=5)
+    >>> from divulge.protection import Schedule, bound_curves
+    >>> bounds = bound_curves(math.log(1e-3), schedule=Schedule(100), delta=1e-5, points=5)
     >>> len(bounds.epsilons), sorted(bounds.log_gammas)[-1]
     (5, 'tight')
     """
@@ -329,7 +329,7 @@ def page(
         points = min(points, _SAMPLED_POINTS)
     noises = np.geomspace(most, least, points).tolist()
     rows = [guarantees(noise, log_kappa=log_kappa, schedule=schedule, delta=delta, names=names) for noise in noises]
-    return Page(
+    return BoundCurves(
         log_kappa, delta, schedule, [epsilon for epsilon, _ in rows], noises,
         {name: [gammas[name] for _, gammas in rows] for name in rows[0][1]},
     )  # fmt: skip

@@ -113,7 +113,7 @@ class _Needed:
 
 
 def _needed(target: Target) -> _Needed:
-    from divulge.protection import Schedule, enough
+    from divulge.protection import Schedule, required_privacy
     from divulge.protection.recommend import BOUNDS, TIGHT
 
     X = _records(target)
@@ -125,7 +125,7 @@ def _needed(target: Target) -> _Needed:
     schedule = Schedule() if target.recipe is None else Schedule.of(target.recipe, count)
     names = BOUNDS if schedule.full_batch else (TIGHT,)  # for sampled batches the accountant is slow
     wanted = _Needed(schedule, kappa, eta, accepted, 1 / (10 * count), names, [])
-    rows = enough(wanted.log_kappa, accepted, schedule=schedule, delta=wanted.delta, names=names)
+    rows = required_privacy(wanted.log_kappa, accepted, schedule=schedule, delta=wanted.delta, names=names)
     return dataclasses.replace(wanted, rows=list(rows))
 
 
@@ -219,12 +219,12 @@ def _advice(target: Target, seconds: float) -> Finding:
 
 def _curves(needed: _Needed, seconds: float) -> tuple[Any, tuple[str, ...]]:
     """The bounds against epsilon, or None and why they were not drawn."""
-    from divulge.protection import page
+    from divulge.protection import bound_curves
 
     points = 100 if needed.schedule.full_batch else _SAMPLED_POINTS
     try:
         with deadline(seconds):
-            return page(
+            return bound_curves(
                 needed.log_kappa, schedule=needed.schedule, delta=needed.delta, points=points, names=needed.names
             ), ()
     except TimeUp as error:

@@ -233,7 +233,7 @@ def finding(
         command=command,
         pictures=_pictures(target, judged, found, source),
         tables=tables,
-        notes=(*notes, records.told_mean()) if target.mean is not None else notes,
+        notes=(*notes, records.mean_was_given()) if target.mean is not None else notes,
         worst_record=_worst_record(judged["match"]) if outcome in ("succeeded", "partly") else "",
     )
 

@@ -117,7 +117,7 @@ def chain_copy(exact: bool, reason: str) -> str:
     return "The copy was exact." if exact else f"The copy was not exact: {reason or 'no reason was given'}"
 
 
-def told_mean() -> str:
+def mean_was_given() -> str:
     """What the attacker was given."""
     return "The attacker was given the mean that was subtracted from the training inputs."
 

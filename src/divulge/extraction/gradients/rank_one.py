@@ -1,4 +1,4 @@
-"""The rank-one matrices g v^T, with g >= 0, in a linear space of matrices; each is a neuron to hidden_student.py.
+"""The rank-one matrices g v^T, with g >= 0, in a linear space of matrices; each is a neuron to jacobian_factors.py.
 
 Alternating projections, from many random starts, between the space and the rank-one matrices: what is nearest in the
 one, then what is nearest in the other. A candidate has arrived when it lies in both, or when it does once its g is

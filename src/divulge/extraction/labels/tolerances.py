@@ -42,8 +42,8 @@ class Tolerances:
     def of(inputs: int, precision: float, rounding: float) -> Tolerances:
         """For d inputs and a relative precision of boundary points; ``rounding`` is that of a row.
 
-        In double precision the lengths are those that the search of the research prototype settled on. A coarser
-        target keeps their order: resolution < offset < bracket.
+        In double precision the lengths are fixed multiples of the spread. A coarser target keeps
+        their order: resolution < offset < bracket.
         """
         spread = math.sqrt(inputs)
         fine = max(precision, rounding)

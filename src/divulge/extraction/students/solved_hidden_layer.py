@@ -17,7 +17,7 @@ from divulge.core.optim import levenberg_marquardt
 from divulge.extraction.gradients.jacobian_factors import Factors, factor, neuron_signs
 from divulge.extraction.students.answers import Answers
 
-LEAST, ENOUGH = 100, 10
+LEAST, PER_NEURON = 100, 10
 """Queries used, if there are more: at least the first number, or as many as show each neuron the second number."""
 TURNS, ROUNDS = 25, 3
 """Steps and rounds of the fit to the values where gates are averages."""
@@ -42,7 +42,7 @@ def solve(student: nn.Module, answers: Answers, generator: torch.Generator) -> n
         return None
     answers = answers[answers.shown.all(dim=1)]  # a class that is hidden at some queries would spoil the form
     width = next(layer.out_features for layer in student.modules() if isinstance(layer, nn.Linear))
-    answers = answers[: max(LEAST, ENOUGH * width // answers.logits.shape[1])]
+    answers = answers[: max(LEAST, PER_NEURON * width // answers.logits.shape[1])]
     assert answers.gradients is not None
     found = factor(answers.gradients, generator, most=width)
     if found is None:

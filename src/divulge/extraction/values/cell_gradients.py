@@ -43,7 +43,7 @@ class Cells:
     room: Array  # [c] distance to the nearest kink along the line
     slack: float = 0.0
     """Standard error of the gradient of what is subtracted as known."""
-    enough: float = 0.0
+    wanted_error: float = 0.0
     """Standard error of a derivative that need not be beaten: steps are as short as that allows."""
     share: float = SHARE
     """First step, as a share of the room."""
@@ -125,9 +125,9 @@ class Measurement:
     def _first_steps(self) -> Array:
         """As long as the room allows, or as short as the precision allows: a short step seldom leaves its cell."""
         longest = self.cells.share * self.cells.room
-        if not self.cells.enough:
+        if not self.cells.wanted_error:
             return longest
-        return np.clip(self.sigma / self.cells.enough, 0.1 * longest, longest)
+        return np.clip(self.sigma / self.cells.wanted_error, 0.1 * longest, longest)
 
     def run(self) -> Questions[Gradients]:
         """Ask all directions in all cells, or fewer where the rank is low."""

@@ -89,10 +89,10 @@ def pruned(estimate: NetworkEstimate, rows: Array, values: Array, noise: float) 
             polish(fewer, rows, values, steps=FEW_STEPS)
             for fewer in (estimate.without(weakest), estimate.closest_merged())
         )
-        enough = next((fit.estimate for fit in fits if fit.after <= noise), None)
-        if enough is None:
+        within = next((fit.estimate for fit in fits if fit.after <= noise), None)
+        if within is None:
             break
-        estimate = enough
+        estimate = within
     return estimate
 
 

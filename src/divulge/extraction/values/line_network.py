@@ -16,7 +16,7 @@ from divulge.extraction.values.cell_gradients import SHARE, Cells, Gradients, Me
 from divulge.extraction.values.line_scan import Array, Line, Piece, Scan, run_together, scan
 from divulge.extraction.values.narrow_cells import Group, resolve_group
 
-ENOUGH = 4e-12
+WANTED_ERROR = 4e-12
 """Error that one cell may contribute on typical inputs, as a share of the output's standard deviation."""
 STRAINED = 2.5
 """Pieces of a straight line miss their chords by less than this many standard errors, those of a smooth one by more."""
@@ -211,8 +211,8 @@ def _sharpened(state: SearchState, cells: Cells) -> Cells:
     value, noise = cells.value.copy(), cells.noise.copy()
     value[outer] = state.ask(cells.base[outer])
     noise[outer] = state.precision.noise(cells.base[outer])
-    enough = ENOUGH * state.scale / np.sqrt(state.inputs)
-    return replace(cells, value=value, noise=noise, enough=enough, share=state.share)
+    wanted = WANTED_ERROR * state.scale / np.sqrt(state.inputs)
+    return replace(cells, value=value, noise=noise, wanted_error=wanted, share=state.share)
 
 
 def _split(

@@ -1,1 +1,1 @@
-"""Models in this process behind the counter: modules, estimators and functions."""
+"""Models in this process as oracles: modules, estimators and functions."""

@@ -1,4 +1,4 @@
-"""Any function on arrays behind the counter: numpy in and out, or tensors in and out; it is tried once to find which.
+"""Any function on arrays as an oracle: numpy in and out, or tensors in and out; it is tried once to find which.
 
 Gradients come from a second function that the user gives, or from autograd where the function is written in torch.
 """

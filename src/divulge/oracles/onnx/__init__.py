@@ -1,1 +1,1 @@
-"""ONNX files behind the counter, read as a graph, and written."""
+"""ONNX files as oracles, read as a graph, and written."""

@@ -62,7 +62,8 @@ def test_a_relu_network_is_copied_by_both_clients_and_its_span_is_found(seed: in
 
 @pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
-def test_two_hidden_layers_are_copied_from_explanations(known: bool) -> None:
+def test_two_hidden_layers_are_copied_from_explanations(known: bool, only_probes: Any) -> None:
+    only_probes("copy-from-gradients")
     model = divulge.Recipe(widths=[20, 8, 8, 1], loss="logistic", precision="float64", seed=3).initial_model()
     report = divulge.audit(model, access="weights" if known else "gradient", time=60)
     copied = next(f for f in report.findings if f.name == "copy-from-gradients")
@@ -72,8 +73,10 @@ def test_two_hidden_layers_are_copied_from_explanations(known: bool) -> None:
 
 
 @pytest.mark.slow
-def test_a_table_gives_up_its_records_one_by_one() -> None:
+def test_a_table_gives_up_its_records_one_by_one(only_probes: Any) -> None:
     from sklearn.linear_model import Ridge
+
+    only_probes("informed-linear", "protection-needed")
 
     table = datasets.load("diabetes")
     model = Ridge(alpha=0.1).fit(table.train.X.double().numpy(), table.train.y.double().numpy())
@@ -87,8 +90,10 @@ def test_a_table_gives_up_its_records_one_by_one() -> None:
     assert "informed-linear" in report.html()
 
 
-def test_a_record_is_not_claimed_when_the_model_does_not_hold_it() -> None:
+def test_a_record_is_not_claimed_when_the_model_does_not_hold_it(only_probes: Any) -> None:
     from sklearn.linear_model import Ridge
+
+    only_probes("informed-linear")
 
     table = datasets.load("diabetes")
     rng = np.random.default_rng(0)
@@ -317,9 +322,11 @@ def test_decisions_alone_make_a_student(monkeypatch: pytest.MonkeyPatch) -> None
     assert "values" in report.skipped[0].reason
 
 
-def test_a_data_frame_brings_its_columns() -> None:
+def test_a_data_frame_brings_its_columns(only_probes: Any) -> None:
     pandas = pytest.importorskip("pandas")
     from sklearn.linear_model import Ridge
+
+    only_probes("informed-linear")
 
     table = datasets.load("diabetes")
     X = pandas.DataFrame(table.train.X.double().numpy(), columns=list(table.columns))

@@ -70,7 +70,8 @@ def test_a_copy_counts_by_the_written_rule(decisions: list[int], likeness: float
 
 
 @pytest.mark.slow
-def test_a_copy_to_the_precision_of_the_answers_counts_whatever_the_data() -> None:
+def test_a_copy_to_the_precision_of_the_answers_counts_whatever_the_data(only_probes: Any) -> None:
+    only_probes("copy-from-values")
     model = relu_network(k=2).float()
     with torch.no_grad():
         model[2].bias += torch.tensor([100.0, 0.0])  # decides the same everywhere, so decisions tell nothing
@@ -107,8 +108,10 @@ def test_some_of_the_span_is_not_told_as_all_of_it() -> None:
 
 
 @pytest.mark.slow
-def test_what_predicts_a_quantity_is_judged_by_its_variance() -> None:
+def test_what_predicts_a_quantity_is_judged_by_its_variance(only_probes: Any) -> None:
     from sklearn.linear_model import Ridge
+
+    only_probes("copy-from-values")
 
     table = datasets.load("diabetes")
     model = Ridge().fit(table.train.X.double().numpy(), table.train.y.double().numpy())
@@ -120,7 +123,8 @@ def test_what_predicts_a_quantity_is_judged_by_its_variance() -> None:
     assert "of its variance" in copied.title
 
 
-def test_a_softmax_on_top_does_not_hide_the_network() -> None:
+def test_a_softmax_on_top_does_not_hide_the_network(only_probes: Any) -> None:
+    only_probes("copy-from-values")
     model = nn.Sequential(*relu_network(k=3), nn.Softmax(dim=1))
     assert kind_of_module(model) == ("one hidden ReLU layer", True)
     assert kind_by_asking(divulge.oracle(model)) == "piecewise linear"

@@ -232,11 +232,14 @@ def test_an_alarm_inside_the_model_is_not_the_end_of_the_target(
 
 
 @pytest.mark.slow
-def test_a_record_that_leaks_through_a_scaler_names_the_scaler_and_no_remedy_that_does_not_help() -> None:
+def test_a_record_that_leaks_through_a_scaler_names_the_scaler_and_no_remedy_that_does_not_help(
+    only_probes: Any,
+) -> None:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
+    only_probes("informed-linear", "protection-needed")
     X, y = (part.double().numpy() for part in datasets.load("breast-cancer").train)
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
     report = divulge.audit(model, (X, y.astype(int)), time=60, require=("informed-linear", "protection-needed"))

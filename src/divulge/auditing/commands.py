@@ -8,22 +8,23 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from divulge.auditing.options import AuditOptions
 from divulge.auditing.target import Target
 from divulge.oracles import Access
 
-_TEMPLATE = ("--request", "--response")
+_REMOTE = ("--token-env", "--rate-limit", "--request", "--response")
 _TARGET_OPTIONS: dict[str, tuple[str, ...]] = {
-    "audit": ("--guard", "--output", "--input-shape", "--trust-pickle", "--token-env", "--rate-limit", *_TEMPLATE),
-    "extract": ("--guard", "--output", "--input-shape", "--trust-pickle", "--token-env", "--rate-limit", *_TEMPLATE),
-    "span": ("--input-shape", "--trust-pickle", "--token-env", "--rate-limit", *_TEMPLATE),
+    "audit": ("--guard", "--output", "--input-shape", "--fix", "--trust-pickle", *_REMOTE),
+    "extract": ("--guard", "--output", "--input-shape", "--fix", "--trust-pickle", *_REMOTE),
+    "span": ("--input-shape", "--fix", "--trust-pickle", *_REMOTE),
     "reconstruct": ("--trust-pickle",),
     "informed": ("--trust-pickle",),
     "contents": ("--trust-pickle",),
-    "membership": ("--input-shape", "--trust-pickle", "--token-env", "--rate-limit", *_TEMPLATE),
-    "attributes": ("--input-shape", "--trust-pickle", "--token-env", "--rate-limit", *_TEMPLATE),
+    "membership": ("--input-shape", "--fix", "--trust-pickle", *_REMOTE),
+    "attributes": ("--input-shape", "--fix", "--trust-pickle", *_REMOTE),
 }
 """The options about the target that each command has."""
 
@@ -122,16 +123,22 @@ def _data(target: Target) -> list[str]:
 
 def _options(options: AuditOptions) -> list[str]:
     """What the command line says about the target beside its name."""
-    shape = options.input_shape
-    extents = "" if shape is None else ",".join(map(str, [shape] if isinstance(shape, int) else shape))
+    fixed = [word for name, value in (options.fixed or {}).items() for word in ("--fix", f"{name}={value}")]
     given = {
         "--guard": options.guard,
         "--output": options.output,
-        "--input-shape": extents,
+        "--input-shape": _extents(options.input_shape),
         "--token-env": options.token_env,
         "--rate-limit": "" if options.rate_limit is None else f"{options.rate_limit:g}",
         "--request": options.request if isinstance(options.request, str | None) else json.dumps(options.request),
         "--response": options.response,
     }
-    words = [word for name, value in given.items() if value for word in (name, value)]
+    words = [*(word for name, value in given.items() if value for word in (name, value)), *fixed]
     return [*words, "--trust-pickle"] if options.trust_pickle else words
+
+
+def _extents(shape: object) -> str:
+    """A shape, or several by name, as ``--input-shape`` takes them."""
+    if isinstance(shape, Mapping):
+        return ";".join(f"{name}={_extents(one)}" for name, one in shape.items())
+    return "" if shape is None else ",".join(map(str, shape if isinstance(shape, Sequence) else [shape]))

@@ -10,7 +10,7 @@ neither fits, the kind is unknown. Lines go through the data, if there is any: f
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -82,7 +82,10 @@ def _plain(model: nn.Module) -> bool:
 
 
 def kind_of_module(
-    model: nn.Module, rows: Tensor | None = None, *, input_shape: Sequence[int] | None = None
+    model: nn.Module,
+    rows: Tensor | None = None,
+    *,
+    input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Kind, bool]:
     """What a network is, and whether its layers say so."""
     said = kind_by_layers(model)

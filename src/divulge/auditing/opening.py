@@ -83,10 +83,12 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
 
 def _loaded(path: str | Path, options: AuditOptions) -> Any:
     """The model in a file; the name of the file for an ONNX graph that can be queried but not read."""
-    try:
+    if Path(path).suffix.lower() != ".onnx":
         return load_model(path, trust_pickle=options.trust_pickle)
-    except UnsupportedModel:
-        if Path(path).suffix.lower() != ".onnx" or options.access in ("weights", "gradient"):
+    try:
+        return oracle(path, access="weights", **_local_options(options)).weights()
+    except (UnsupportedModel, TargetError):
+        if options.access in ("weights", "gradient"):
             raise
         return path
 
@@ -107,7 +109,8 @@ def _with_shape(source: Any, data: Any, options: AuditOptions) -> AuditOptions:
 
 
 def _local_options(options: AuditOptions) -> dict[str, Any]:
-    return {"precision": options.precision, "input_shape": options.input_shape, "output": options.output}
+    names = ("precision", "input_shape", "output", "fixed")
+    return {name: getattr(options, name) for name in names}
 
 
 def _oracle_maker(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,8 +61,10 @@ class AuditOptions:
         Load pickled models. A pickle can run code.
     precision : {"native", "double"}, default "native"
         In which precision a local network answers.
-    input_shape : sequence of int, optional
-        Shape of one input, where a function or an endpoint does not say it.
+    input_shape : sequence of int or mapping, optional
+        Shape of one input, where a function or an endpoint does not say it; by name, for a model of several inputs.
+    fixed : mapping, optional
+        Inputs of an ONNX model that are the same for every row, by name, such as ``{"sr": 16000}``.
     output : str, optional
         The output to read, where the model has several.
     workers : int or str, optional
@@ -113,7 +115,8 @@ class AuditOptions:
     resume: bool = False
     trust_pickle: bool = False
     precision: str = "native"
-    input_shape: Sequence[int] | None = None
+    input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None
+    fixed: Mapping[str, object] | None = None
     output: str | None = None
     workers: int | str | None = None
     journal: str | Path | None = None

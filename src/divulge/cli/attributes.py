@@ -10,6 +10,7 @@ import typer
 from divulge.cli.common import Json, Out, Quiet, Seed, session, show
 from divulge.cli.target_options import (
     Budget,
+    Fix,
     InputShape,
     RateLimit,
     Request,
@@ -47,6 +48,7 @@ def command(
     access: Annotated[str | None, typer.Option(help="What the attacker sees: label or value.")] = None,
     budget: Budget = None,
     input_shape: InputShape = None,
+    fix: Fix = None,
     token_env: TokenEnv = None,
     rate_limit: RateLimit = None,
     request: Request = None,
@@ -71,9 +73,8 @@ def command(
             raise InvalidInput("Say with --data which records the model was trained on.")
         control = _control(known, non_members, data_dir, target_column)
         oracle = opened(
-            target, input_shape=input_shape, access=access, budget=budget, token_env=token_env, rate_limit=rate_limit,
-            request=request, response=response,
-            trust_pickle=trust_pickle or None,
+            target, input_shape=input_shape, fix=fix, access=access, budget=budget, token_env=token_env,
+            rate_limit=rate_limit, request=request, response=response, trust_pickle=trust_pickle or None,
         )  # fmt: skip
         found: dict[str, Attribute] = {}
         for name in _named(column, known.train.X.flatten(1).shape[1], known.columns):

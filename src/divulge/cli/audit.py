@@ -22,6 +22,7 @@ from divulge.cli.common import (
 )
 from divulge.cli.target_options import (
     DataDir,
+    Fix,
     InputShape,
     RateLimit,
     RecipeFile,
@@ -32,6 +33,7 @@ from divulge.cli.target_options import (
     TokenEnv,
     TrustPickle,
     Unseen,
+    fixed_of,
     request_of,
     shape_of,
 )
@@ -106,6 +108,7 @@ def command(
         Path | None, typer.Option(metavar="FOLDER", help="Continue the audit whose results are in this folder.")
     ] = None,
     input_shape: InputShape = None,
+    fix: Fix = None,
     output: Annotated[
         str | None, typer.Option(metavar="NAME", help="The output to read, where there are several.")
     ] = None,
@@ -147,6 +150,7 @@ def command(
             resume=resume is not None,
             trust_pickle=trust_pickle,
             input_shape=shape_of(input_shape),
+            fixed=fixed_of(fix),
             output=output,
             workers=jobs_of(workers),
             require=_names(require),

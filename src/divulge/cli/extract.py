@@ -10,6 +10,7 @@ import typer
 from divulge.cli.common import Json, Out, Quiet, Seed, Workers, session, show
 from divulge.cli.target_options import (
     Budget,
+    Fix,
     InputShape,
     Journal,
     RateLimit,
@@ -52,6 +53,7 @@ def command(
         str | None, typer.Option(help="What the model shows: logits or probabilities; or an ONNX output's name.")
     ] = None,
     input_shape: InputShape = None,
+    fix: Fix = None,
     checks: Annotated[
         int | None, typer.Option(help="Fresh rows to verify the copy on; training: test rows whose labels are asked.")
     ] = None,
@@ -96,7 +98,7 @@ def command(
     with session(json=json, quiet=quiet):
         _check(access, method)
         oracle = opened(
-            target, access=access, budget=budget, precision=precision, output=output, input_shape=input_shape,
+            target, access=access, budget=budget, precision=precision, output=output, input_shape=input_shape, fix=fix,
             trust_pickle=trust_pickle, journal=journal, token_env=token_env, rate_limit=rate_limit,
             request=request, response=response,
         )  # fmt: skip

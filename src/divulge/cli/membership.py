@@ -10,6 +10,7 @@ import typer
 from divulge.cli.common import Json, Out, Quiet, Seed, Workers, jobs_of, session, show
 from divulge.cli.target_options import (
     Budget,
+    Fix,
     InputShape,
     RateLimit,
     Request,
@@ -56,6 +57,7 @@ def command(
     delta: Annotated[float, typer.Option(help="delta of the lower limit on epsilon.")] = 1e-5,
     budget: Budget = None,
     input_shape: InputShape = None,
+    fix: Fix = None,
     token_env: TokenEnv = None,
     rate_limit: RateLimit = None,
     request: Request = None,
@@ -77,7 +79,7 @@ def command(
 
         inside, outside = sides(target, members, non_members, data_dir, target_column)
         oracle = opened(
-            target, input_shape=input_shape, access=access or ("weights" if method == "gradient" else None),
+            target, input_shape=input_shape, fix=fix, access=access or ("weights" if method == "gradient" else None),
             budget=budget, token_env=token_env, rate_limit=rate_limit,
             request=request, response=response, trust_pickle=trust_pickle or None,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from divulge.cli.common import Json, Out, Quiet, Seed, session, show
 from divulge.cli.target_options import (
     Budget,
     DataDir,
+    Fix,
     InputShape,
     Journal,
     RateLimit,
@@ -96,6 +97,7 @@ def recover(
         typer.Option(metavar="FOLDER|FILE.npy", help="A saved span, or rows, to measure the largest angle to."),
     ] = None,
     input_shape: InputShape = None,
+    fix: Fix = None,
     journal: Journal = None,
     token_env: TokenEnv = None,
     rate_limit: RateLimit = None,
@@ -112,7 +114,7 @@ def recover(
         _check_choices(access, method, precision)
         oracle = opened(
             target, access="weights" if precision == "extended" else access, budget=budget,
-            precision="double" if precision == "double" else "native", input_shape=input_shape,
+            precision="double" if precision == "double" else "native", input_shape=input_shape, fix=fix,
             trust_pickle=trust_pickle, journal=journal, token_env=token_env, rate_limit=rate_limit,
             request=request, response=response,
         )  # fmt: skip
@@ -167,6 +169,7 @@ def obfuscate(
     access: Access = "gradient",
     precision: Precision = "double",
     input_shape: InputShape = None,
+    fix: Fix = None,
     journal: Journal = None,
     token_env: TokenEnv = None,
     rate_limit: RateLimit = None,
@@ -188,7 +191,7 @@ def obfuscate(
         from divulge import span as spans
 
         oracle = opened(
-            target, access=access, precision=precision, input_shape=input_shape, trust_pickle=trust_pickle,
+            target, access=access, precision=precision, input_shape=input_shape, fix=fix, trust_pickle=trust_pickle,
             journal=journal, token_env=token_env, rate_limit=rate_limit,
             request=request, response=response,
         )  # fmt: skip

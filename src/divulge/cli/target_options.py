@@ -18,7 +18,17 @@ Target = Annotated[
 Budget = Annotated[int | None, typer.Option("--budget", help="Rows that may be asked in all.")]
 InputShape = Annotated[
     str | None,
-    typer.Option("--input-shape", metavar="C,H,W", help="The shape of one input, where the target does not state it."),
+    typer.Option(
+        "--input-shape",
+        metavar="C,H,W",
+        help="The shape of one input, where the target does not state it; NAME=C,H,W;... for several inputs.",
+    ),
+]
+Fix = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fix", metavar="NAME=VALUE", help="An input of an ONNX model that is the same for every row; may be repeated."
+    ),
 ]
 Unseen = Annotated[
     str | None,
@@ -72,20 +82,51 @@ def request_of(text: str | None) -> str | None:
         raise InvalidInput(f"--request {text} names no readable file.") from error
 
 
-def shape_of(text: str | None) -> tuple[int, ...] | None:
-    """``--input-shape`` as numbers."""
+def shape_of(text: str | None) -> tuple[int, ...] | dict[str, tuple[int, ...]] | None:
+    """``--input-shape`` as numbers; by name where several inputs are named."""
     if text is None:
         return None
-    extents = [extent.strip() for extent in text.split(",")]
+    if "=" in text:
+        named = [part.partition("=") for part in text.replace(";", " ").split()]
+        return {name: _extents(shape, text) for name, _, shape in named}
+    return _extents(text, text)
+
+
+def _extents(shape: str, text: str) -> tuple[int, ...]:
+    extents = [extent.strip() for extent in shape.split(",")]
     if not all(extent.isdecimal() and int(extent) > 0 for extent in extents):
         raise InvalidInput(f"--input-shape takes whole numbers such as 64 or 1,28,28; got {text!r}.")
     return tuple(int(extent) for extent in extents)
 
 
-def opened(target: str, *, input_shape: str | None = None, request: str | None = None, **options: Any) -> Oracle:
+def fixed_of(words: list[str] | None) -> dict[str, float] | None:
+    """``--fix`` as numbers by name."""
+    fixed = {}
+    for word in words or []:
+        name, _, value = word.rpartition("=")
+        try:
+            fixed[name] = float(value)
+        except ValueError as error:
+            raise InvalidInput(f"--fix takes NAME=NUMBER, such as sr=16000; got {word!r}.") from error
+    return fixed or None
+
+
+def opened(
+    target: str,
+    *,
+    input_shape: str | None = None,
+    fix: list[str] | None = None,
+    request: str | None = None,
+    **options: Any,
+) -> Oracle:
     """The oracle of a command's target; options that were not given are left to ``divulge.oracle``."""
     import divulge
 
     given = {name: value for name, value in options.items() if value is not None}
-    oracle: Oracle = divulge.oracle(target, input_shape=shape_of(input_shape), request=request_of(request), **given)
+    said: dict[str, Any] = {
+        "input_shape": shape_of(input_shape),
+        "fixed": fixed_of(fix),
+        "request": request_of(request),
+    }
+    oracle: Oracle = divulge.oracle(target, **said, **given)
     return oracle

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 OPTIONS = (
-    "access", "budget", "columns", "guard", "input_shape", "journal", "output", "rate_limit", "request", "response",
-    "seed", "token_env", "trust_pickle",
+    "access", "budget", "columns", "fixed", "guard", "input_shape", "journal", "output", "rate_limit",
+    "request", "response", "seed", "token_env", "trust_pickle",
 )  # fmt: skip
 """The options of ``divulge.oracle`` that the commands have too."""
-_VALUE = r'"[^"]*"|\([^()]*\)|[\w.]+'
+_FLAGS = {"fixed": "fix"}
+"""Options that the commands call otherwise."""
+_VALUE = r'"[^"]*"|\([^()]*\)|\{[^{}]*\}|[\w.]+'
 _OPTION = re.compile(rf"\b({'|'.join(OPTIONS)})=({_VALUE})?")
 _CALL = re.compile(rf'divulge\.\w+\("([^"]*)"((?:, \w+=(?:{_VALUE}))*)\)')
 
@@ -42,6 +44,8 @@ def for_command_line(sentence: str, words: Sequence[str]) -> str:
     'Load it with divulge audit net.pt --seed 3 --trust-pickle.'
     >>> for_command_line("Pass input_shape=(1, 28, 28).", typed)
     'Pass --input-shape 1,28,28.'
+    >>> for_command_line('Say which with fixed={"sr": 16000}.', typed)
+    'Say which with --fix sr=16000.'
     """
     sentence = _CALL.sub(lambda call: _line(words, call[1], call[2]), sentence)
     return _OPTION.sub(lambda option: _option(option[1], option[2]), sentence)
@@ -60,10 +64,12 @@ def _names(word: str, target: str) -> bool:
 
 
 def _option(name: str, value: str | None) -> str:
-    flag = "--" + name.replace("_", "-")
+    flag = "--" + _FLAGS.get(name, name.replace("_", "-"))
     if value is None or value == "True":
         return flag
     if value.startswith("("):
         extents = [extent.strip() for extent in value[1:-1].split(",") if extent.strip()]
         return f"{flag} {','.join(extent.upper() for extent in extents)}"
+    if value.startswith("{"):
+        return f"{flag} {value[1:-1].replace(chr(34), '').replace(': ', '=')}"
     return f"{flag} {value.strip(chr(34))}"

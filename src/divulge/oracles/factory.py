@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -29,7 +29,7 @@ def oracle(
     access: Access = "value",
     budget: int | None = None,
     precision: Precision = "native",
-    input_shape: Sequence[int] | None = None,
+    input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     device: str | None = None,
     output: str | None = None,
     gradient: Callable[..., object] | None = None,
@@ -51,6 +51,7 @@ def oracle(
     threshold: float | None = None,
     request: object = None,
     response: str | None = None,
+    fixed: Mapping[str, object] | None = None,
 ) -> Oracle:
     """The oracle for a model: the only way in which an attack queries its target.
 
@@ -66,8 +67,8 @@ def oracle(
         The most rows that may be asked in total. None sets no limit.
     precision : {"native", "double"}, default "native"
         "double" asks a float64 copy of the model.
-    input_shape : sequence of int or None, default None
-        The shape of one input, where the model does not state it.
+    input_shape : sequence of int, mapping or None, default None
+        The shape of one input, where the model does not state it; by name, for a model of several inputs.
     device : str or None, default None
         Where a torch model is asked; its own device by default.
     output : str or None, default None
@@ -87,6 +88,8 @@ def oracle(
     journal, token_env, rate_limit, concurrency, timeout, retries, gradient_output, label_output, input_name, columns, \
 output_dim, threshold, request, response
         For remote models only, as for ``divulge.oracles.remote.http.HttpOracle``.
+    fixed : mapping or None, default None
+        For ONNX models of several inputs: those that are the same for every row, by name, such as ``{"sr": 16000}``.
 
     Returns
     -------
@@ -116,7 +119,7 @@ output_dim, threshold, request, response
     options = OracleOptions(
         access, budget, precision, input_shape, device, output, gradient, batch_size, table, trust_pickle, journal,
         token_env, rate_limit, concurrency, timeout, retries, gradient_output, label_output, input_name, columns,
-        output_dim, threshold, request, response,
+        output_dim, threshold, request, response, fixed,
     )  # fmt: skip
     opened = _open(source, options)
     if check_deterministic:
@@ -140,7 +143,7 @@ def _open(source: object, options: OracleOptions) -> Oracle:
     if is_address(source):
         from divulge.oracles.remote.http import HttpOracle
 
-        options.refuse("a remote model", "gradient", "table")
+        options.refuse("a remote model", "gradient", "table", "fixed")
         shared = ("access", "budget", "precision", "output", "batch_size", "input_shape", "device")
         return HttpOracle(source, **options.given(*shared, *REMOTE_ONLY))
     if not isinstance(source, str | Path) or _is_onnx(source):
@@ -156,7 +159,8 @@ def _open_local(model: object, options: OracleOptions) -> Oracle:
         from divulge.oracles.onnx.oracle import OnnxOracle
 
         options.refuse("an ONNX model", "gradient", "table")
-        return OnnxOracle(model, **options.given(*always, "precision", "input_shape", "device", "output"))
+        return OnnxOracle(model, **options.given(*always, "precision", "input_shape", "device", "output", "fixed"))
+    options.refuse("a model that is no ONNX file", "fixed")
     if isinstance(model, nn.Module):
         options.refuse("a torch model", "gradient", "table")
         return TorchOracle(model, **options.given(*always, "precision", "input_shape", "device", "output"))

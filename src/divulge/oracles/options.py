@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ class OracleOptions:
     ----------
     access, budget, precision, input_shape, device, output, gradient, batch_size, table, trust_pickle, journal, \
 token_env, rate_limit, concurrency, timeout, retries, gradient_output, label_output, input_name, columns, \
-output_dim, threshold, request, response
+output_dim, threshold, request, response, fixed
         As for ``divulge.oracle``.
 
     Examples
@@ -44,7 +44,7 @@ output_dim, threshold, request, response
     access: Access = "value"
     budget: int | None = None
     precision: Precision = "native"
-    input_shape: Sequence[int] | None = None
+    input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None
     device: str | None = None
     output: str | None = None
     gradient: Callable[..., object] | None = None
@@ -65,6 +65,7 @@ output_dim, threshold, request, response
     threshold: float | None = None
     request: object = None
     response: str | None = None
+    fixed: Mapping[str, object] | None = None
 
     def given(self, *names: str) -> dict[str, Any]:
         """The named options, without those that were left out.

@@ -10,8 +10,10 @@ import torch
 from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from typer.testing import CliRunner
 
 import divulge
+from divulge.cli import app
 from divulge.core.errors import InvalidInput, UnsupportedModel
 
 onnx = pytest.importorskip("onnx")
@@ -111,3 +113,76 @@ def test_an_impossible_width_is_refused_in_one_sentence_before_memory_goes(tmp_p
     for access in ("value", "gradient"):
         with pytest.raises(UnsupportedModel, match="divulge handles at most"):
             divulge.oracle(path, access=access)
+
+
+def test_an_input_without_an_entry_for_each_row_is_held(tmp_path):
+    path = saved(
+        tmp_path / "vad.onnx",
+        [("ReduceMean", "s", "m", {"axes": [0, 2], "keepdims": 0}), ("Unsqueeze", ["m", "one"], ["u"], {}),
+         ("Cast", ["rate"], ["r"], {"to": TensorProto.FLOAT}), ("Mul", "xr", "p", {}), ("Add", "pu", "y", {})],
+        [("x", TensorProto.FLOAT, ["n", "samples"]), ("s", TensorProto.FLOAT, [2, "n", 3]),
+         ("rate", TensorProto.INT64, [])],
+        [("y", TensorProto.FLOAT, ["n", "samples"])],
+        {"one": np.array([1])},
+    )  # fmt: skip
+    with pytest.raises(InvalidInput, match=r'fixed=\{"rate": NUMBER\}'):
+        divulge.oracle(path, input_shape=(4,))
+    X = torch.randn(5, 4)
+    torch.testing.assert_close(divulge.oracle(path, input_shape=(4,), fixed={"rate": 16}).value(X), 16 * X)
+    held = divulge.oracle(path, input_shape=(4,), fixed={"rate": 2, "s": np.full((2, 1, 3), 7.0)})
+    torch.testing.assert_close(held.value(X), 2 * X + 7)
+    assert {one.name for one in held.signature.held} == {"s", "rate"}
+    with pytest.raises(InvalidInput, match="no input 'sr'"):
+        divulge.oracle(path, input_shape=(4,), fixed={"sr": 1})
+
+
+def test_rows_that_a_graph_mixes_are_asked_one_by_one(tmp_path):
+    path = saved(
+        tmp_path / "sequence.onnx",
+        [("CumSum", ["x", "axis"], ["y"], {})],
+        [("x", TensorProto.FLOAT, ["n", 3])],
+        [("y", TensorProto.FLOAT, ["n", 3])],
+        {"axis": np.array(0)},
+    )
+    X = torch.randn(4, 3)
+    assert torch.equal(divulge.oracle(path).value(X), X)
+
+
+def test_an_answer_without_rows_is_asked_one_by_one(tmp_path):
+    path = saved(
+        tmp_path / "mean.onnx",
+        [("ReduceSum", "x", "y", {"keepdims": 0})],
+        [("x", TensorProto.FLOAT, [-1, 3])],
+        [("y", TensorProto.FLOAT, [])],
+    )
+    X = torch.randn(4, 3)
+    torch.testing.assert_close(divulge.oracle(path).value(X), X.sum(dim=1, keepdim=True))
+
+
+def test_one_shape_serves_every_input_that_is_open_like_it(tmp_path):
+    path = saved(
+        tmp_path / "text.onnx",
+        [("Mul", ["ids", "mask"], ["p"], {}), ("Cast", "p", "y", {"to": TensorProto.FLOAT})],
+        [("ids", TensorProto.INT64, ["n", "length"]), ("mask", TensorProto.INT64, ["n", "length"])],
+        [("y", TensorProto.FLOAT, ["n", "length"])],
+    )
+    both = divulge.oracle(path, input_shape=(2,))
+    assert both.value([[3, 4, 1, 0]]).tolist() == [[3, 0]]
+    masked = divulge.oracle(path, input_shape={"ids": (2,)}, fixed={"mask": 1})
+    assert masked.value([[3, 4]]).tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize("words", [["--input-shape", "3,6,6"], []])
+def test_the_shape_on_the_command_line_reaches_the_audit(tmp_path, words):
+    kernel = np.random.default_rng(0).standard_normal((2, 3, 3, 3)).astype(np.float32)
+    path = saved(
+        tmp_path / "conv.onnx",
+        [("Conv", "xw", "c", {}), ("GlobalAveragePool", "c", "p", {}), ("Flatten", "p", "y", {})],
+        [("x", TensorProto.FLOAT, [-1, 3, -1, -1])],
+        [("y", TensorProto.FLOAT, ["n", 2])],
+        {"w": kernel},
+    )
+    done = CliRunner().invoke(app, ["audit", path, "--time", "2s", "--out", str(tmp_path / "out"), *words])
+    assert done.exit_code == (0 if words else 2), done.output
+    if not words:
+        assert "--input-shape 3,224,224" in done.stderr

@@ -7,7 +7,7 @@ does not depend on the data is computed then and there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from divulge.oracles.arguments import checked_shape
 from divulge.oracles.onnx.assembly import Step, Sum, assembled, folded
 from divulge.oracles.onnx.layers import LAYERS, Node
 
+Shape = Sequence[int] | Mapping[str, Sequence[int]]
+"""The shape of one input, or of several by their names."""
 PROBE_ROWS = 7  # a number that no layer is likely to have as its own size
 FLOATS = {1: torch.float32, 10: torch.float16, 11: torch.float64}  # by ONNX's number for the type
 WHOLE = (6, 7)  # int32 and int64
@@ -27,9 +29,7 @@ _PASSED_ON = ("Identity", "Dropout", "Cast")
 _RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
-def read_onnx(
-    source: str | Path | Any, *, input_shape: Sequence[int] | None = None, output: str | None = None
-) -> nn.Module:
+def read_onnx(source: str | Path | Any, *, input_shape: Shape | None = None, output: str | None = None) -> nn.Module:
     """The torch module that computes ``output`` (by default the first output of numbers) of an ONNX file or model.
 
     ``input_shape`` is needed only where the graph leaves the shape of one input open. Operators that cannot be read
@@ -42,8 +42,7 @@ def read_onnx(
     result = chosen_output(proto, output)
     needed = _needed(graph, result)
     shape = row_shape(proto, input_shape)
-    dims = entry.type.tensor_type.shape.dim
-    rows = (dims[0].dim_value if dims else 0) or PROBE_ROWS
+    rows = next(iter(extents_of(entry)), 0) or PROBE_ROWS
     probe = torch.zeros(rows, *shape, dtype=FLOATS[entry.type.tensor_type.elem_type])
     reader = _Reader(proto, constants, entry.name, probe)
     for node, wanted in zip(graph.node, needed, strict=True):
@@ -111,10 +110,29 @@ def chosen_output(proto: Any, wanted: str | None, *, labels: bool = False) -> st
     )
 
 
-def row_shape(proto: Any, input_shape: Sequence[int] | None) -> tuple[int, ...]:
+def extents_of(entry: Any) -> list[int]:
+    """The extents of an input; zero where the file leaves one open, which some writers say by -1."""
+    return [max(0, dim.dim_value) for dim in entry.type.tensor_type.shape.dim]
+
+
+def open_shape(entry: Any) -> InvalidInput:
+    """The refusal of an input whose shape is open, with a shape that could be given."""
+    extents = extents_of(entry)[1:]
+    size = 224 if len(extents) == 3 else 16
+    example = ", ".join(str(extent or size) for extent in extents)
+    form = ", ".join(str(extent) if extent else "?" for extent in extents)
+    return InvalidInput(
+        f"The ONNX model leaves the shape of its input {entry.name} open ({form}); pass the shape that one input has, "
+        f"such as input_shape=({example}{',' if len(extents) == 1 else ''})."
+    )
+
+
+def row_shape(proto: Any, input_shape: Shape | None) -> tuple[int, ...]:
     """The shape of one input: from the user, from the graph, or from the first matrix."""
     (entry,) = graph_inputs(proto)
-    declared = [dim.dim_value for dim in entry.type.tensor_type.shape.dim][1:]
+    declared = extents_of(entry)[1:]
+    if isinstance(input_shape, Mapping):
+        input_shape = input_shape.get(entry.name)
     if input_shape is not None:
         shape = checked_shape(input_shape)
         if len(declared) != len(shape) and math.prod(declared) == math.prod(shape):
@@ -131,7 +149,7 @@ def row_shape(proto: Any, input_shape: Sequence[int] | None) -> tuple[int, ...]:
     if len(declared) == 1 and first is not None and first.input[0] == entry.name and first.input[1] in weights:
         flipped = any(a.name == "transB" and a.i for a in first.attribute)
         return (int(weights[first.input[1]][1 if flipped else 0]),)
-    raise InvalidInput("The ONNX model leaves the shape of its input open; pass input_shape=(...) as one input has it.")
+    raise open_shape(entry)
 
 
 def _needed(graph: Any, result: str) -> list[bool]:

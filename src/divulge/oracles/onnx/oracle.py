@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from divulge.core.errors import InvalidInput, MissingPackage, TargetError, Unsup
 from divulge.oracles.arguments import Precision, checked_batch_size, checked_precision
 from divulge.oracles.base import Access, Oracle, OutputKind, check_access
 from divulge.oracles.local.torch_module import LIVE_NUMBERS, jacobian
-from divulge.oracles.onnx.graph import FLOATS, load_proto, read_onnx
+from divulge.oracles.onnx.graph import FLOATS, Shape, load_proto, read_onnx
 from divulge.oracles.onnx.signature import onnx_signature, without_zipmap
 from divulge.oracles.rows import in_batches
 
@@ -41,8 +42,11 @@ class OnnxOracle(Oracle):
         The largest total number of rows.
     precision : {"native", "double"}, default "native"
         "double" answers by the graph read into torch, in float64.
-    input_shape : sequence of int or None, default None
-        The shape of one input, where the file leaves it open.
+    input_shape : sequence of int, mapping or None, default None
+        The shape of one input, where the file leaves it open; by name where there are several inputs.
+    fixed : mapping or None, default None
+        Inputs that are the same for every row, by name: a number or an array. A state that has no entry for each row is
+        held at zero by itself.
     device : str, torch.device or None, default None
         Where rows and answers live; the CPU by default.
     output : str or None, default None
@@ -65,7 +69,8 @@ class OnnxOracle(Oracle):
         access: Access = "value",
         budget: int | None = None,
         precision: Precision = "native",
-        input_shape: Sequence[int] | None = None,
+        input_shape: Shape | None = None,
+        fixed: Mapping[str, object] | None = None,
         device: str | torch.device | None = None,
         output: str | None = None,
         batch_size: int | None = None,
@@ -73,7 +78,7 @@ class OnnxOracle(Oracle):
         check_access(access)
         checked_precision(precision)
         proto, changed = without_zipmap(load_proto(path))
-        self.signature = onnx_signature(proto, input_shape, output, labels=access == "label")
+        self.signature = onnx_signature(proto, input_shape, output, labels=access == "label", fixed=fixed)
         native, shape = self.signature.dtype, self.signature.shape
         self._native, self._shape = native, shape
         self._session = _session(proto.SerializeToString() if changed else str(path), path)
@@ -89,7 +94,8 @@ class OnnxOracle(Oracle):
             or (precision == "double" and native != torch.float64)
         ):
             self._module = read_onnx(proto, input_shape=input_shape, output=self.signature.outputs[0])
-        probe = self._run(torch.zeros(2, *shape, dtype=native))
+        self._rows = self.signature.rows
+        probe = self._first_answer(torch.zeros(2, *shape, dtype=native))
         self._tells_labels = not probe.is_floating_point()
         self._decides_by = _own_decision(proto, self.signature.outputs[0]) if self._session is not None else None
         if self._tells_labels and (access != "label" or probe.shape[1] != 1):
@@ -112,30 +118,45 @@ class OnnxOracle(Oracle):
             self._compare(self._module)
             self._module.to(dtype=self.dtype, device=self.device)
 
-    def _run(self, X: Tensor) -> Tensor:
+    def _run(self, X: Tensor, names: Sequence[str] | None = None) -> Tensor:
         """ONNX Runtime's answers [n, k]; where the file fixes the batch, in batches of that many."""
         if self._session is None:
             with torch.no_grad():
                 return self._forward(X)
         rows = X.reshape(len(X), -1).cpu().numpy()
-        size = self.signature.rows or len(rows)
+        size = self._rows or len(rows)
         answers = []
         for start in range(0, len(rows), size):
             batch = rows[start : start + size]
             missing = size - len(batch)
             padded = np.concatenate([batch, np.zeros((missing, *batch.shape[1:]), batch.dtype)]) if missing else batch
-            answers.append(self._answer(padded)[: len(batch)])
+            answers.append(self._answer(padded, names or self.signature.outputs)[: len(batch)])
+        if len({answer.shape[1] for answer in answers}) > 1:
+            raise UnsupportedModel("The ONNX model answers different rows with different numbers of outputs.")
         return torch.from_numpy(np.concatenate(answers))
 
-    def _answer(self, rows: np.ndarray) -> np.ndarray:
+    def _first_answer(self, X: Tensor) -> Tensor:
+        """The answers to two rows; row by row where the graph does not take two, or mixes them."""
+        if self._session is None or self._rows is not None:
+            return self._run(X)
+        other = X.clone()
+        other[0] = 1
+        with suppress(TargetError, UnsupportedModel):
+            probe, beside = self._run(X), self._run(other)
+            if probe.shape == beside.shape and np.allclose(probe[1], beside[1], rtol=1e-3, atol=1e-4, equal_nan=True):
+                return probe
+        self._rows = 1
+        return self._run(X)
+
+    def _answer(self, rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
         """The outputs for one batch side by side, [n, k]."""
-        names = list(self.signature.outputs)
         try:
-            answers = self._session.run(names, self.signature.feeds(rows))
+            answers = self._session.run(list(names), self.signature.feeds(rows))
         except Exception as error:  # the runtime raises classes of its own that it does not export
             raise TargetError(f"ONNX Runtime could not answer: {str(error).splitlines()[0]}") from error
         for name, answer in zip(names, answers, strict=True):
-            if not isinstance(answer, np.ndarray) or answer.ndim == 0 or len(answer) != len(rows):
+            by_rows = isinstance(answer, np.ndarray) and (len(rows) == 1 or answer.shape[:1] == (len(rows),))
+            if not by_rows or answer.size == 0:
                 raise UnsupportedModel(f"The ONNX output {name} does not hold one row of numbers for each input.")
             if answer.dtype.kind not in "fiub":
                 raise UnsupportedModel(f"The ONNX output {name} holds {answer.dtype}, not numbers.")
@@ -174,9 +195,7 @@ class OnnxOracle(Oracle):
 
     def _decided(self, X: Tensor) -> Tensor:
         """The labels that the graph itself gives."""
-        rows = X.to(self._native).reshape(len(X), -1).cpu().numpy()
-        (labels,) = self._session.run([self._decides_by], self.signature.feeds(rows))
-        return torch.from_numpy(np.asarray(labels).reshape(len(X))).long()
+        return self._run(X.to(self._native), [str(self._decides_by)]).reshape(len(X)).long()
 
     def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         values, gradients = in_batches(X, self._batch_size, lambda rows: jacobian(self._forward, rows))

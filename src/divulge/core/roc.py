@@ -150,6 +150,40 @@ def rate_at(positive: Scores, negative: Scores, fpr: float, confidence: float = 
     return Estimate(hits / n, min(low, hits / n), max(high, hits / n))
 
 
+def implied_epsilon(hits: int, n: int, alarms: int, m: int, *, delta: float, error: float) -> float:
+    """The epsilon that a test's counts imply: (epsilon, delta)-DP forces TPR <= e^epsilon FPR + delta, and its mirror.
+
+    Parameters
+    ----------
+    hits, n : int
+        How often the test said yes where the answer is yes, and of how many.
+    alarms, m : int
+        How often it said yes where the answer is no, and of how many.
+    delta : float
+        The delta of (epsilon, delta)-DP.
+    error : float
+        The chance, at most, that one of the two rates lies beyond its limit; each gets half.
+
+    Returns
+    -------
+    float
+        A lower limit on epsilon; 0 if the counts imply none.
+
+    Examples
+    --------
+    >>> round(implied_epsilon(90, 100, 10, 100, delta=0.0, error=0.05), 2)
+    1.54
+    >>> implied_epsilon(50, 100, 50, 100, delta=0.0, error=0.05)
+    0.0
+    """
+    caught, clear = rate_at_least(hits, n, error=error / 2), rate_at_least(m - alarms, m, error=error / 2)
+    best = 0.0
+    for power, wrong in ((caught, 1 - clear), (clear, 1 - caught)):
+        if power > delta and wrong > 0:
+            best = max(best, math.log((power - delta) / wrong))
+    return best
+
+
 def _above(inside: Scores, outside: Scores, allowed: int) -> int:
     """Positives above the negative that ``allowed`` others exceed; all of them where there is no such negative."""
     if allowed >= len(outside):

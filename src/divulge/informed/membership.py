@@ -7,7 +7,6 @@ privacy parameter from below: (epsilon, delta)-DP would force TPR <= e^epsilon F
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from divulge.core.errors import InvalidInput
 from divulge.core.progress import report
 from divulge.core.result import AttackResult
-from divulge.core.statistics import rate_at_least
+from divulge.core.roc import implied_epsilon
 from divulge.informed import checks
 from divulge.informed.released_view import flat_weights
 from divulge.training import Recipe
@@ -255,15 +254,7 @@ def roc(members: Any, others: Any, *, delta: float = 1e-5, confidence: float = 0
     auc = float(np.trapezoid(tpr, fpr))
     at = {level: float(tpr[fpr <= level].max()) for level in (0.001, 0.01, 0.1)}
     tried = np.unique(np.linspace(0, len(thresholds) - 1, min(20, len(thresholds))).astype(int))
-    level = (1 - confidence) / (2 * 2 * len(tried))  # two rates, two directions, each threshold
-    epsilon = max(_implied(above_in[i], len(inside), above_out[i], len(outside), level, delta) for i in tried)
+    error = (1 - confidence) / len(tried)
+    counts = [(int(above_in[i]), len(inside), int(above_out[i]), len(outside)) for i in tried]
+    epsilon = max(implied_epsilon(*one, delta=delta, error=error) for one in counts)
     return Curve(fpr, tpr, auc, at, epsilon, delta, confidence)
-
-
-def _implied(hits: int, n: int, alarms: int, m: int, level: float, delta: float) -> float:
-    caught, clear = rate_at_least(hits, n, error=level), rate_at_least(m - alarms, m, error=level)
-    best = 0.0
-    for power, error in ((caught, 1 - clear), (clear, 1 - caught)):
-        if power > delta and error > 0:
-            best = max(best, math.log((power - delta) / error))
-    return best

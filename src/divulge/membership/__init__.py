@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from divulge.membership.attack import METHODS, attack
-from divulge.membership.epsilon import one_run_epsilon, one_run_p_value
+from divulge.membership.canary_audit import EpsilonAudit, epsilon_audit
+from divulge.membership.epsilon import many_run_epsilon, one_run_epsilon, one_run_p_value
 from divulge.membership.result import Membership
 
-__all__ = ["METHODS", "Membership", "attack", "one_run_epsilon", "one_run_p_value"]
+__all__ = [
+    "METHODS",
+    "EpsilonAudit",
+    "Membership",
+    "attack",
+    "epsilon_audit",
+    "many_run_epsilon",
+    "one_run_epsilon",
+    "one_run_p_value",
+]

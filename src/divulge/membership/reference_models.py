@@ -64,11 +64,7 @@ def reference_models(
     folder: str | Path | None = None,
 ) -> References:
     """Train ``count`` models on halves of the pool and ask each how well it fits every record."""
-    if not (isinstance(train, Recipe) or is_estimator(train) or callable(train)):
-        raise InvalidInput(
-            f"train is a Recipe, an estimator to clone or a function (X, y, seed) to a model; got a "
-            f"{type(train).__name__}."
-        )
+    check_train(train)
     inside = halves(count, len(pool), seed)
     together = isinstance(train, Recipe) and supported(train)
     size = group_size(train, len(pool) // 2) if isinstance(train, Recipe) and together else 1
@@ -81,6 +77,15 @@ def reference_models(
         settings = {"pool": digest(pool.X, repr(pool.y.tolist())), "seed": seed, "count": count, "train": _named(train)}
         parts = pool_of_workers.checkpointed(fit, jobs, folder, settings=settings, **options)
     return References(np.concatenate([np.asarray(part) for part in parts]), inside)
+
+
+def check_train(train: object) -> None:
+    """Refuse what is no way to train a model."""
+    if not (isinstance(train, Recipe) or is_estimator(train) or callable(train)):
+        raise InvalidInput(
+            f"train is a Recipe, an estimator to clone or a function (X, y, seed) to a model; got a "
+            f"{type(train).__name__}."
+        )
 
 
 def _named(train: Train) -> Any:
@@ -98,16 +103,17 @@ def _fits(
     parts = [np.flatnonzero(inside[model]) for model in models]
     if isinstance(train, Recipe) and len(models) > 1:
         indices = [torch.as_tensor(part) for part in parts]
-        trained: list[Any] = list(train_on_parts(train, pool.X, _targets(pool.y), indices, seeds))
+        trained: list[Any] = list(train_on_parts(train, pool.X, targets_of(pool.y), indices, seeds))
     else:
-        trained = [_trained(train, pool.at(part), own) for part, own in zip(parts, seeds, strict=True)]
+        trained = [trained_on(train, pool.at(part), own) for part, own in zip(parts, seeds, strict=True)]
     out = np.empty((len(models), len(pool)))
     for place, model in enumerate(trained):
-        out[place] = _fit_of(model, pool, task)
+        out[place] = fit_of(model, pool, task)
     return out
 
 
-def _fit_of(model: object, pool: Records, task: Task) -> NDArray[np.float64]:
+def fit_of(model: object, pool: Records, task: Task) -> NDArray[np.float64]:
+    """How well one trained model fits each record [n]."""
     plain = callable(model) and not isinstance(model, torch.nn.Module) and not hasattr(model, "predict")
     shape: dict[str, Any] = {"input_shape": (pool.X.shape[1],)} if plain else {}
     seen = getattr(model, "classes_", None)
@@ -119,9 +125,10 @@ def _fit_of(model: object, pool: Records, task: Task) -> NDArray[np.float64]:
     return view.fits(pool.X, pool.y)
 
 
-def _trained(train: Train, part: Records, seed: int) -> object:
+def trained_on(train: Train, part: Records, seed: int) -> object:
+    """One model, trained on these records from this seed."""
     if isinstance(train, Recipe):
-        return replace(train, seed=seed).train(part.X, _targets(part.y))
+        return replace(train, seed=seed).train(part.X, targets_of(part.y))
     if is_estimator(train):
         return _cloned(train, seed).fit(part.X.numpy(), part.y)
     assert callable(train)
@@ -144,7 +151,8 @@ def _cloned(estimator: Any, seed: int) -> Any:
     return fresh.set_params(**states)
 
 
-def _targets(y: NDArray[Any]) -> torch.Tensor:
+def targets_of(y: NDArray[Any]) -> torch.Tensor:
+    """Labels or targets as a recipe takes them."""
     if y.dtype.kind not in "fiub":
         raise InvalidInput("A recipe trains on labels that are numbers; these are text.")
     whole = y.dtype.kind != "f" or bool((y == np.round(y)).all())

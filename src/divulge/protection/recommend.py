@@ -54,10 +54,9 @@ class Schedule:
         """How ``recipe`` trains privately on so many records: full batches, or Poisson samples as Opacus draws them."""
         if records < 1:
             raise InvalidInput(f"A schedule needs the number of records; got {records}.")
-        if recipe.batch_size is None or recipe.batch_size >= records:
-            return cls(recipe.epochs, 1.0)
-        batches = math.ceil(records / recipe.batch_size)
-        return cls(recipe.epochs * batches, 1 / batches)
+        from divulge.training.private.trainer import schedule
+
+        return cls(*schedule(recipe, records))
 
     @property
     def full_batch(self) -> bool:

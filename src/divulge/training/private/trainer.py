@@ -29,6 +29,7 @@ from divulge.core.progress import report
 from divulge.core.storage import digest
 from divulge.models import MLP
 from divulge.training.batched.shared_setup import encode, with_row
+from divulge.training.private.canaries import GradientCanaries
 from divulge.training.private.layer_clipping import Layerwise
 from divulge.training.private.mlp_clipping import Stack, clipped_sum
 from divulge.training.private.opacus_clipping import OpacusClipping
@@ -54,8 +55,18 @@ class Clipping(Protocol):
         """The trained model in evaluation mode."""
 
 
-def train(recipe: Recipe, X: ArrayLike, y: ArrayLike, *, start: nn.Module | None = None) -> nn.Module:
-    """The model that ``recipe`` (with its ``privacy``) trains on X and y, in evaluation mode."""
+def train(
+    recipe: Recipe,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    start: nn.Module | None = None,
+    canaries: GradientCanaries | None = None,
+) -> nn.Module:
+    """The model that ``recipe`` (with its ``privacy``) trains on X and y, in evaluation mode.
+
+    ``canaries`` join the records of every step and read its noisy sum; the model is then an audit's, not one to use.
+    """
     if recipe.privacy is None:
         raise InvalidInput("This recipe has no privacy; give it privacy=Privacy(noise_multiplier=..., clip=...).")
     rows, targets = recipe.prepare(X, y)
@@ -69,15 +80,25 @@ def train(recipe: Recipe, X: ArrayLike, y: ArrayLike, *, start: nn.Module | None
     source, clip, n = randomness(recipe.privacy.noise_seed), recipe.privacy.clip, len(rows)
     clipping = _clipping(recipe, model, rows, targets)
     if recipe.batch_size is None or recipe.batch_size >= n:
-        _descend(recipe, clipping.parameters(), lambda: clipping.clipped_sum(clip), n, recipe.epochs, [source])
+        _descend(
+            recipe, clipping.parameters(), lambda: clipping.clipped_sum(clip), n, recipe.epochs, [source], canaries
+        )  # fmt: skip
         return clipping.release()
-    batches = math.ceil(n / recipe.batch_size)
+    steps, rate = schedule(recipe, n)
 
     def summed() -> tuple[list[Tensor], Tensor]:
-        return clipping.clipped_sum(clip, source.sample(n, 1 / batches))
+        return clipping.clipped_sum(clip, source.sample(n, rate))
 
-    _descend(recipe, clipping.parameters(), summed, n / batches, recipe.epochs * batches, [source])
+    _descend(recipe, clipping.parameters(), summed, n * rate, steps, [source], canaries)
     return clipping.release()
+
+
+def schedule(recipe: Recipe, rows: int) -> tuple[int, float]:
+    """The noisy steps that private training takes on so many rows, and each row's chance to be in one."""
+    if recipe.batch_size is None or recipe.batch_size >= rows:
+        return recipe.epochs, 1.0
+    batches = math.ceil(rows / recipe.batch_size)
+    return recipe.epochs * batches, 1 / batches
 
 
 def _clipping(recipe: Recipe, model: nn.Module, rows: Tensor, targets: Tensor) -> Clipping:
@@ -120,6 +141,7 @@ def _descend(
     batch: float,
     steps: int,
     sources: Sequence[Randomness],
+    canaries: GradientCanaries | None = None,
 ) -> None:
     """Private descent in place; parameters have a leading axis of models, each with a source of noise.
 
@@ -130,8 +152,12 @@ def _descend(
     descent = recipe.descent(parameters)
     for step in range(steps):
         gradients, norms = summed()
+        if canaries is not None and privacy is not None:
+            canaries.insert(gradients, privacy.clip, sources[0])
         if privacy is not None and privacy.noise_multiplier > 0:
             _add_noise(gradients, privacy.noise_multiplier * privacy.clip, sources)
+        if canaries is not None:
+            canaries.observe(gradients)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient.div_(batch)
         descent.step()

@@ -40,13 +40,14 @@ def main(arguments: list[str]) -> None:
         if name not in known:
             sys.exit(f"There is no measurement {name!r}; choose among {', '.join(known)}.")
         OUT.mkdir(exist_ok=True)
-        plan = Plan(
+        experiment = import_module(f"experiments.benchmarks.{name}")
+        plan = Plan(  # its time begins once everything is imported
             OUT, seed=chosen.seed, seeds=chosen.seeds, seconds=chosen.time, only=tuple(chosen.only),
             workers=chosen.workers,
         )  # fmt: skip
         print(f"== {name}", flush=True)
         try:
-            import_module(f"experiments.benchmarks.{name}").run(plan)
+            experiment.run(plan)
         except DivulgeError as error:
             sys.exit(f"{name}: {error}")
         if plan.left:

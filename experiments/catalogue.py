@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from posixpath import normpath
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,10 @@ class Experiment:
 
     def was_run(self, results: Path) -> bool:
         """Whether this machine holds results of it."""
-        folder = results / self.name
-        return (results / f"{self.name}.json").is_file() or (folder.is_dir() and any(folder.rglob("*.json*")))
+        name = self.name.replace("-", "_")  # results are kept under the name of the module
+        return (results / f"{name}.json").is_file() or (
+            (folder := results / name).is_dir() and any(folder.rglob("*.json*"))
+        )
 
 
 PAPERS = (
@@ -73,7 +76,7 @@ def listing(experiments: tuple[Experiment, ...], results: Path) -> list[dict[str
     return [
         {
             "name": one.name, "shows": one.shows, "minutes": f"{one.minutes:g}", "data": one.data or "bundled",
-            "published": f"docs/results/{one.page}.md", "run here": "yes" if one.was_run(results) else "no",
+            "published": normpath(f"docs/results/{one.page}.md"), "run here": "yes" if one.was_run(results) else "no",
         }
         for one in experiments
     ]  # fmt: skip

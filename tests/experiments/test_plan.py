@@ -57,6 +57,15 @@ def test_every_benchmark_is_listed(tmp_path: Path) -> None:
     assert rows["shadows"] == "no"
 
 
+def test_an_experiment_that_was_run_is_found_under_the_name_of_its_module(tmp_path: Path) -> None:
+    (tmp_path / "balle_dp").mkdir()
+    (tmp_path / "balle_dp" / "result.json").write_text("{}")
+    rows = listing(PAPERS, tmp_path)
+    assert {row["name"] for row in rows if row["run here"] == "yes"} == {"balle-dp"}
+    for row in rows + listing(BENCHMARKS, tmp_path):
+        assert (ROOT / row["published"]).is_file()
+
+
 @pytest.mark.slow
 def test_reproduce_lists_what_there_is_from_a_clone() -> None:
     words = [sys.executable, "-c", "from divulge.cli import main; main()", "reproduce", "--list", "--json"]

@@ -54,11 +54,12 @@ def command(
         module = ALIASES.get(name, name).replace("-", "_")
         folder = out or Path("results") / module
         folder.mkdir(parents=True, exist_ok=True)
-        plan = Plan(
+        experiment = import_module(f"experiments.papers.{module}")
+        plan = Plan(  # its time begins once everything is imported
             folder, full=full, seed=seed, workers=jobs_of(workers), only=tuple(only or ()), seeds=seeds,
             seconds=None if time is None else seconds_of(time), loud=not (json or quiet),
         )  # fmt: skip
-        result = import_module(f"experiments.papers.{module}").run(plan)
+        result = experiment.run(plan)
         left = f" Not begun in time: {'; '.join(plan.left)}." if plan.left else ""
         show(result, json_wanted=json, quiet=quiet, text=f"Wrote the results to {folder}.{left}")
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 METHODS = {
     "gradient": ("default", "deep", "paper", "softmax", "training", "training-paper"),
-    "value": ("default", "paper", "worst-case", "last-layer", "training", "training-paper"),
+    "value": ("default", "paper", "worst-case", "last-layer", "trees", "training", "training-paper"),
     "label": ("default",),
 }
 NOT_COPIED = 3
@@ -44,8 +44,8 @@ def command(
     method: Annotated[
         str,
         typer.Option(
-            help="default, deep (the same), paper or softmax with gradients; default, paper, worst-case "
-            "or last-layer with values; training or training-paper with either; default with labels."
+            help="default, deep (the same), paper or softmax with gradients; default, paper, worst-case, "
+            "last-layer or trees with values; training or training-paper with either; default with labels."
         ),
     ] = "default",
     precision: Annotated[str, typer.Option(help="native, or double to ask a float64 copy of the model.")] = "native",
@@ -75,7 +75,7 @@ def command(
     ] = None,
     queries: Annotated[str, typer.Option(metavar="10,100", help="training: one copy for each number.")] = "100",
     data: Annotated[
-        str, typer.Option(help="training: the inputs to ask: a data set, a path, or gaussian.")
+        str, typer.Option(help="training, trees: inputs like the model's own: a data set, a path, or gaussian.")
     ] = "gaussian",
     choose: Annotated[str, typer.Option(help="training: which inputs to ask: random, k-means or active.")] = "random",
     ensemble: Annotated[int, typer.Option(help="training: students whose logits are averaged.")] = 1,
@@ -111,7 +111,8 @@ def command(
             )  # fmt: skip
             learn(oracle, asked, out=out, json=json, quiet=quiet)
             return
-        _for_training(student=student, queries=queries != "100", data=data != "gaussian", choose=choose != "random",
+        like_data = data != "gaussian" and method != "trees"
+        _for_training(student=student, queries=queries != "100", data=like_data, choose=choose != "random",
                       ensemble=ensemble != 1, unlabelled=unlabelled, steps=steps, workers=workers)  # fmt: skip
         if guard:
             from divulge.oracles import guards
@@ -128,6 +129,11 @@ def command(
             from divulge.cli import extract_last_layer
 
             extract_last_layer.find(oracle, seed=seed, out=out, json=json, quiet=quiet)
+            return
+        if method == "trees":
+            from divulge.cli import extract_trees
+
+            extract_trees.rebuild(oracle, data, checks=checks, seed=seed, out=out, json=json, quiet=quiet)
             return
         if scale is not None or bounds is not None:
             raise InvalidInput("Only --access label takes --scale and --bounds.")

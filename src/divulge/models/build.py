@@ -13,6 +13,7 @@ from divulge.core.errors import InvalidInput, UnsupportedModel
 from divulge.models.convnets import balle_cnn, resnet18, two_conv, vgg11
 from divulge.models.ensemble import Ensemble
 from divulge.models.mlp import MLP, empty_relu_network
+from divulge.models.step_functions import DecisionTree, StepTables
 from divulge.models.user_code import import_function
 
 
@@ -61,7 +62,8 @@ NAMED: dict[str, Callable[..., nn.Module]] = {
     "balle-cnn-large": _balle_cnn_large,
 }
 BUILDERS: dict[str, Callable[..., nn.Module]] = {
-    "mlp": MLP, "relu-network": empty_relu_network, "ensemble": _ensemble, **NAMED,
+    "mlp": MLP, "relu-network": empty_relu_network, "ensemble": _ensemble, "decision-tree": DecisionTree,
+    "step-tables": StepTables, **NAMED,
 }  # fmt: skip
 
 

@@ -1,6 +1,8 @@
 """Can they copy my model? Exact extraction by the prediction client and by the explanation client.
 
-An extraction calls itself exact after a check on fresh Gaussian points. The audit also compares the decisions on the
+A model that answers in steps is taken for trees, any other for a ReLU network.
+
+An extraction calls itself exact after a check on fresh points. The audit also compares the decisions on the
 data: a copy that decides otherwise there is not called exact.
 """
 
@@ -20,6 +22,7 @@ from divulge.auditing.severity import severity_of
 from divulge.auditing.target import Target
 from divulge.core.errors import BudgetExhausted, DivulgeError
 from divulge.extraction.result import CLOSE
+from divulge.extraction.tree_result import TreeCopy
 from divulge.oracles.base import Oracle
 from divulge.report.findings import ADVERSARIES, Finding, Outcome
 from divulge.report.text import asked
@@ -29,6 +32,8 @@ AGREES = 0.995
 """An exact copy shares at least this part of the decisions on the data; ties and rounding explain no more."""
 LAYERS = 8
 """Hidden layers that exact extraction looks for."""
+TREE_ROWS = 50_000
+"""About what a small tree takes: thousands of rows, and tens of thousands with many columns."""
 ExactAccess = Literal["value", "gradient"]
 
 
@@ -44,6 +49,8 @@ def _extract(target: Target, oracle: Oracle, access: ExactAccess) -> Any:
     """The exact attack for this access."""
     from divulge import extraction
 
+    if target.kind == "piecewise constant":
+        return extraction.from_tree_values(oracle, inputs=target.example_inputs, seed=target.seed)
     attack = extraction.from_values if access == "value" else extraction.from_gradients
     return attack(oracle, inputs=target.example_inputs, seed=target.seed)
 
@@ -63,9 +70,11 @@ def _obstacle(access: ExactAccess) -> Callable[[Target], str]:
     def obstacle(target: Target) -> str:
         if not target.grants(access):
             return f"the access granted ({target.access}) does not include {access} queries."
+        if target.kind == "piecewise constant" and access == "gradient":
+            return copies.no_copy_fits(target.description, "it has no gradients; its values say where its steps are.")
         if not target.kind_is_known:  # a guess skips no attack
             return ""
-        if target.kind in ("smooth", "piecewise constant"):
+        if target.kind == "smooth":
             return copies.no_copy_fits(target.description, "exact extraction is for piecewise-linear ones.")
         if target.kind == "piecewise linear" and target.model is not None:
             if next(target.model.parameters()).dtype != torch.float64:
@@ -145,21 +154,31 @@ def _finding(
         certainty=copies.exact_certainty(points, worst, exact, found.reason, vetoed, likeness),
         measures={
             "exact": exact,
-            "hidden_units_found": found.width,
-            "hidden_layers_found": len(found.widths),
+            **_size(found),
             "worst_difference": worst,
             "output_spread": found.scale,
             "same_decision" if judge.values is None else "variance_explained": likeness,
             **judge.measures(found.model),
-            "queries_per_parameter": found.queries / max(1, sum(p.numel() for p in found.model.parameters())),
         },
         ledger=found.cost,
         seconds=found.seconds,
         seed=target.seed,
         untested=_untested(outcome, access),
-        command=commands.extract(target, access),
+        command=commands.extract(target, access, method="trees" if isinstance(found, TreeCopy) else ""),
         notes=tuple(found.notes),
     )
+
+
+def _size(found: Any) -> dict[str, Any]:
+    """How large the copy is: neurons and what each of its parameters cost, or leaves and thresholds."""
+    if isinstance(found, TreeCopy):
+        return {"leaves_found": found.leaves, "thresholds_found": found.thresholds}
+    parameters = sum(p.numel() for p in found.model.parameters())
+    return {
+        "hidden_units_found": found.width,
+        "hidden_layers_found": len(found.widths),
+        "queries_per_parameter": found.queries / max(1, parameters),
+    }
 
 
 def _untested(outcome: Outcome, access: ExactAccess) -> tuple[str, ...]:
@@ -173,6 +192,8 @@ def _seconds(access: ExactAccess) -> Callable[[Target], float]:
         """From runs on one core: a linear model takes under a second, a hidden layer grows with its weights."""
         if target.kind == "linear":
             return 1.0
+        if target.kind == "piecewise constant":
+            return 5.0 + TREE_ROWS * target.seconds_per_row
         weights = target.parameters or 30 * target.input_dim
         queries = 20 * weights if access == "value" else 4 * weights / target.input_dim
         return 1.0 + (2e-4 if access == "value" else 2e-5) * weights + queries * target.seconds_per_row

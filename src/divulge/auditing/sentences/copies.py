@@ -48,7 +48,7 @@ def _none() -> str:
 def exact_certainty(points: int, worst: float, exact: bool, reason: str, vetoed: bool, agreement: float) -> str:
     """What was checked of an exact copy."""
     checked = (
-        f"The copy was compared with the model on {count(points, 'fresh Gaussian input')}; the largest difference was "
+        f"The copy was compared with the model on {count(points, 'fresh input')}; the largest difference was "
         f"{size(worst)}."
     )
     if vetoed:

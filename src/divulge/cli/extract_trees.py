@@ -1,0 +1,62 @@
+"""``divulge extract --method trees``: a decision tree or a small sum of trees, rebuilt from values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from divulge.cli.common import show
+from divulge.core.errors import DivulgeError
+from divulge.core.storage import write_json
+
+if TYPE_CHECKING:
+    from divulge.extraction import TreeCopy
+    from divulge.oracles import Oracle
+
+NOT_COPIED = 3
+
+
+def rebuild(
+    oracle: Oracle, data: str, *, checks: int | None, seed: int, out: Path | None, json: bool, quiet: bool
+) -> None:
+    """Rebuild the trees, write and show the copy; exits 3 if it is not exact."""
+    from divulge import datasets
+    from divulge.extraction import TreeCopy, from_tree_values
+
+    inputs = None if data == "gaussian" else datasets.load(data).train.X
+    verify = {} if checks is None else {"checks": checks}
+    try:
+        stolen = from_tree_values(oracle, inputs=inputs, seed=seed, **verify)
+    except DivulgeError as error:
+        if isinstance(error.partial, TreeCopy):
+            _deliver(error.partial, out, json=json, quiet=quiet)
+        raise
+    _deliver(stolen, out, json=json, quiet=quiet)
+    if not stolen.exact:
+        raise typer.Exit(NOT_COPIED)
+
+
+def _deliver(stolen: TreeCopy, out: Path | None, *, json: bool, quiet: bool) -> None:
+    result = stolen.as_dict()
+    if out is not None:
+        stolen.save(out)
+        write_json(out / "extraction.json", result)
+        result["out"] = str(out)
+    show(result, json_wanted=json, quiet=quiet, text=_text(stolen, out))
+
+
+def _text(stolen: TreeCopy, out: Path | None) -> str:
+    parts = "leaves" if stolen.method == "path finding" else "cells of tables"
+    verdict = "exact" if stolen.exact else "not exact"
+    lines = [
+        f"{verdict}: {stolen.leaves:,} {parts}, {stolen.thresholds:,} thresholds",
+        f"asked {stolen.queries:,} values in {stolen.seconds:.1f} s, and {stolen.verification.total:,} more to verify "
+        "the copy",
+    ]
+    claim = stolen.facts.get("verification", {}).get("claim", "")
+    lines += [str(claim)] if stolen.exact and claim else []
+    lines += [f"why: {stolen.reason}"] if stolen.reason else []
+    lines += [f"written to {out}"] if out is not None else []
+    return "\n".join(lines)

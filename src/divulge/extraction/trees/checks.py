@@ -1,0 +1,57 @@
+"""Fresh rows on which a copy of trees must answer as the target does.
+
+A third of them lies anywhere in the domain, a third is like the data, and a third lies beside thresholds of the copy:
+in one column just below or just above one. A copy that meets all of them is wrong on less than 1 - 0.01^(1/n) of the
+first and of the second kind, with 99 % confidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from divulge.extraction.trees.domain import Array
+from divulge.extraction.trees.steps import Asker
+from divulge.extraction.verification import CONFIDENCE, spread
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Fresh rows, what the target answered, and where the copy is wrong."""
+
+    X: Array
+    truth: Array
+    wrong: NDArray[np.bool_]
+    worst: float
+    scale: float
+    each: int
+    """Rows of each kind."""
+
+    def facts(self) -> dict[str, object]:
+        """What ``exact`` claims."""
+        share = 1 - (1 - CONFIDENCE) ** (1 / max(1, self.each))
+        claim = (
+            f"All {len(self.X):,} fresh rows agree, a third of them beside thresholds: with {100 * CONFIDENCE:.0f} % "
+            f"confidence the copy is wrong on less than {100 * share:.2g} % of inputs in the domain."
+        )
+        return {
+            "rows": len(self.X), "wrong_rows": int(self.wrong.sum()), "confidence": CONFIDENCE, "share": share,
+            "claim": "" if self.wrong.any() else claim,
+        }  # fmt: skip
+
+
+def checked(asker: Asker, model: nn.Module, beside: Array, rng: np.random.Generator, loose: float) -> Checked:
+    """Compare a copy with the target on rows beside thresholds and on as many of each other kind; answers agree up to
+    ``loose`` tolerances."""
+    each, domain = len(beside), asker.domain
+    X = np.concatenate([domain.draw(each, rng), domain.typical(each, rng), domain.rounded(beside)])
+    truth = asker.value(X)
+    with torch.no_grad():
+        copy = model(torch.from_numpy(X)).numpy()
+    off = np.abs(copy - truth).max(axis=1)
+    scale = spread(torch.from_numpy(truth))
+    return Checked(X, truth, ~(off <= loose * asker.tolerance), float(off.max()), scale, each)

@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 # every worker and command that the tests start loads torch: keep compiled modules, also where the environment says not to
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick lint format docs bench clean
+.PHONY: demo test quick lint format docs bench dependencies clean
 
 demo: $(CORE)
 	$(BIN)/python examples/demo.py --out demo
@@ -38,8 +38,15 @@ docs: $(READY)
 bench: $(READY)
 	$(BIN)/python -m experiments
 
+# known vulnerabilities (needs PyPI; says so where it cannot be asked) and licences of everything that is installed
+dependencies: $(READY)
+	test -x $(VENV)/pip-audit/bin/pip-audit || ($(PYTHON) -m venv $(VENV)/pip-audit && \
+	    $(VENV)/pip-audit/bin/python -m pip install --quiet pip-audit)
+	$(BIN)/python .github/dependencies.py licences --out licences.md
+	$(BIN)/python .github/dependencies.py advisories --pip-audit $(VENV)/pip-audit/bin/pip-audit
+
 clean:
-	rm -rf $(VENV) demo results .pytest_cache .mypy_cache .ruff_cache .coverage* build dist src/*.egg-info
+	rm -rf $(VENV) demo results licences.md .pytest_cache .mypy_cache .ruff_cache .coverage* build dist src/*.egg-info
 
 # what the demo needs; modules are compiled when first imported, not all at once
 $(CORE): pyproject.toml constraints.txt

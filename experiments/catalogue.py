@@ -63,6 +63,7 @@ BENCHMARKS = (
     ),
     Experiment("oracle_overhead", "an oracle beside a plain call", 1, "oracle_overhead"),
     Experiment("peers_art", "functionally equivalent extraction beside ART", 10, "extraction"),
+    Experiment("peers_mlserver", "`divulge serve` beside MLServer: rows a second and latencies", 3, "../reliability"),
     Experiment("protection", "private training beside plain, and beside Opacus", 4, "protection"),
     Experiment("reconstruction", "Haim et al. 2022 on unusual networks", 10, "reconstruction", "mnist"),
     Experiment("reliability", "hostile servers, kills, damaged journals, load and sizes", 120, "../reliability"),

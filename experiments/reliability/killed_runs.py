@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import torch
 
+from divulge.models import MLP
 from divulge.oracles.remote.http import HttpOracle
 from experiments.reliability.processes import served
 
@@ -29,7 +30,7 @@ def run(kills: int = 1000, seed: int = 0, longest: float = 0.3) -> dict[str, Any
     draw = random.Random(seed)
     torch.set_num_threads(1)
     done = {"kills": 0, "runs": 0, "lost": 0, "asked_again": 0, "most_asked_again_for_a_kill": 0.0, "wrong_ends": 0}
-    with served([6, 4, 1]) as (url, _), tempfile.TemporaryDirectory() as temporary:
+    with served(MLP([6, 4, 1]).double()) as (url, _), tempfile.TemporaryDirectory() as temporary:
         while done["kills"] < kills:
             journal = Path(temporary) / f"{done['runs']}.db"
             X = torch.randn(

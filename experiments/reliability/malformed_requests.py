@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from divulge.models import MLP
 from experiments.reliability.processes import memory_mb, served
 
 PATIENCE = 90.0
@@ -187,7 +188,7 @@ def run(limit: int | None = None) -> dict[str, Any]:
     bad: list[str] = []
     counts = {"refused": 0, "answered": 0, "closed": 0}
     slowest = 0.0
-    with served([4, 3, 2]) as (url, pid), httpx.Client(trust_env=False, timeout=PATIENCE) as client:
+    with served(MLP([4, 3, 2]).double()) as (url, pid), httpx.Client(trust_env=False, timeout=PATIENCE) as client:
         client.post(f"{url}/infer", json=HONEST).raise_for_status()
         before = memory_mb(pid)
         for content in chosen:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from divulge.models import MLP, save
 
 
 @contextmanager
-def served(widths: Sequence[int], *options: str) -> Iterator[tuple[str, int]]:
-    """The address and the process of a served network of float64 numbers."""
+def served(model: MLP, *options: str) -> Iterator[tuple[str, int]]:
+    """The address and the process of a served network."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder = save(MLP(list(widths)).double(), Path(temporary) / "model")
+        folder = save(model, Path(temporary) / "model")
         program = "from divulge.cli import main; main()"
         command = [sys.executable, "-c", program, "serve", str(folder), "--port", "0", "--json", *options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ import httpx
 import pytest
 import torch
 
+import divulge
 from divulge import serving
 from divulge.models import MLP
 from divulge.serving import application, connections, requests
@@ -34,6 +36,18 @@ def received(connection):
     while part := connection.recv(65536):
         content += part
     return content
+
+
+def closed_within(connection, seconds):
+    """Whether the other side closes; a connection that nobody reads from shows that only when it is written to."""
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            connection.sendall(b"\r\n")
+            time.sleep(0.1)
+    except ConnectionError:
+        return True
+    return False
 
 
 def question(**changes):
@@ -101,12 +115,119 @@ def test_headers_that_drip_are_cut_off_and_others_are_served(monkeypatch):
 
 
 def test_a_body_that_never_ends_is_408(monkeypatch):
-    monkeypatch.setattr(application, "BODY_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.5)
     with serving.running(MODEL) as url, connect(url) as slow:
         slow.sendall(b"POST /v2/models/model/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{")
         head, _, body = received(slow).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 408")
     assert "within 0.5 seconds" in json.loads(body)["error"]
+
+
+START = b"POST /v2/models/model/infer HTTP/1.1\r\nHost: a\r\n"
+CHUNKED = START + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "again"),
+    [
+        (START, b"X-Many: 1\r\n"),
+        (START + b"X-Long: ", b"a" * 100),
+        (b"GET /", b"a" * 100),
+        (CHUNKED + b"1", b";extension=1"),
+        (CHUNKED + b"1\r\n{\r\n0\r\n", b"X-Trailer: 1\r\n"),
+        (CHUNKED, b"1;%b\r\n \r\n" % (b"a" * 200)),
+    ],
+    ids=[
+        "many headers",
+        "a long header",
+        "a long address",
+        "chunk extensions",
+        "trailers",
+        "extensions of tiny chunks",
+    ],
+)
+def test_what_comes_beside_a_body_is_limited_in_size(url, start, again):
+    with connect(url) as flood:
+        said = b""
+        try:
+            flood.sendall(start)
+            for _ in range(40):
+                flood.sendall(again * (20_000 // len(again)))
+            flood.settimeout(20)
+            said = received(flood)
+        except OSError:  # closed while it was sent to, which discards the answer
+            pass
+        assert said[:12] in (b"", b"HTTP/1.1 431", b"HTTP/1.1 400")
+    assert httpx.get(url, trust_env=False).status_code == 200
+
+
+def test_a_body_of_tiny_chunks_is_read(url):
+    body = json.dumps(question()).encode()
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    with connect(url) as connection:
+        connection.sendall(CHUNKED.replace(b"Host: a", b"Host: a\r\nConnection: close") + chunks + b"0\r\n\r\n")
+        assert received(connection).startswith(b"HTTP/1.1 200")
+
+
+def test_requests_that_are_sent_before_the_last_answer_are_answered_in_turn(url):
+    body = json.dumps(question()).encode()
+    one = START + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    last = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    with connect(url) as connection:
+        connection.sendall(one * 20 + last)
+        said = received(connection)
+    assert said.count(b"HTTP/1.1 200") == 21
+    assert said.endswith(b'{"live":true}')
+
+
+def test_a_client_that_does_not_read_its_answers_is_dropped(monkeypatch):
+    monkeypatch.setattr(connections, "READ_SECONDS", 0.5)
+    body = json.dumps(question(shape=[50, 3], data=[0.123456789] * 150)).encode()
+    one = START + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with serving.running(MLP([3, 4, 5000]).double()) as url, socket.socket() as deaf:
+        address = urlsplit(url)
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect((address.hostname, address.port))
+        deaf.settimeout(1.0)
+        deaf.sendall(one * 10)  # answers of five megabytes each
+        assert closed_within(deaf, 60.0)
+        assert httpx.get(url, trust_env=False).status_code == 200
+
+
+def test_a_refused_request_that_goes_on_is_read_to_its_end_and_the_next_one_answered(url):
+    with connect(url) as connection:
+        connection.sendall(START + b"Content-Length: 3000000\r\n\r\n" + b" " * 1_000_000)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
+        connection.sendall(b" " * 2_000_000)
+        connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert received(connection).endswith(b'{"live":true}')
+
+
+def test_an_answer_that_would_be_too_large_is_refused_and_the_metadata_says_so(monkeypatch):
+    monkeypatch.setattr(application, "MAX_ANSWER", 8 * 2 * (1 + 3) * 10)
+    with serving.running(MODEL, gradients=True) as url:
+        assert httpx.get(url, trust_env=False).json()["parameters"]["max_batch_size"] == 10
+        for rows, status in ((10, 200), (11, 400)):
+            asked = question(shape=[rows, 3], data=[0.5] * 3 * rows)
+            assert httpx.post(f"{url}/infer", json=asked, trust_env=False).status_code == status
+        few = question(shape=[40, 3], data=[0.5] * 120) | {"outputs": [{"name": "value"}]}
+        assert httpx.post(f"{url}/infer", json=few, trust_env=False).status_code == 200
+
+
+def test_health_is_answered_while_a_slow_model_computes():
+    def slow(X):
+        time.sleep(1.0)
+        return X.sum(axis=1)
+
+    with serving.running(divulge.oracle(slow, input_shape=(3,))) as url:
+        for _ in range(2):  # the second one is known to be slow
+            asked = threading.Thread(target=httpx.post, args=(f"{url}/infer",), kwargs={"json": question()})
+            asked.start()
+            time.sleep(0.3)
+            assert httpx.get(url, trust_env=False, timeout=60).status_code == 200
+            still = asked.is_alive()
+            asked.join()
+            assert still
 
 
 def test_connections_beyond_the_limit_are_refused_in_json(monkeypatch):

@@ -18,6 +18,7 @@ from types import FrameType
 import torch
 
 from divulge.auditing.probes.probe import TimeUp, too_short
+from divulge.core.importing import importing
 
 AGAIN = 3.0
 """Seconds until the next alarm, if an attack catches the first and goes on."""
@@ -36,7 +37,7 @@ def hard_stop(seconds: float, *, given: float) -> Iterator[None]:
         return
 
     def ring(number: int, frame: FrameType | None) -> None:
-        if not _importing(frame):
+        if not importing(frame):
             raise TimeUp(too_short(given))
         signal.setitimer(signal.ITIMER_REAL, IMPORTING, AGAIN)
 
@@ -49,12 +50,3 @@ def hard_stop(seconds: float, *, given: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
         torch.set_grad_enabled(gradients)
-
-
-def _importing(frame: FrameType | None) -> bool:
-    """Whether an import is under way in this frame or in one that called it."""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from divulge.cli import interrupts
 from divulge.cli.common import (
     GATE_INCONCLUSIVE,
     GATE_NOT_MET,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from divulge.oracles import Access
     from divulge.report import Gate, Report
 
-INTERRUPTED = 130
 ENDINGS = {
     "unfinished": "Started, and not run to the end",
     "not tried": "Not started",
@@ -182,7 +182,7 @@ def _exit_code(report: Report, gate: Gate | None) -> int:
     if gate is not None and gate.result == "not met":
         return GATE_NOT_MET
     if report.interrupted:
-        return INTERRUPTED
+        return interrupts.EXIT_CODE
     if report.target_failed:
         return TargetError.exit_code
     return GATE_INCONCLUSIVE if gate is not None and gate.result == "inconclusive" else 0

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from divulge.cli.interrupts import EXIT_CODE, STOPPED
 from divulge.core.errors import DivulgeError, InvalidInput
 from divulge.core.hints import for_command_line
 from divulge.core.json import dumps
@@ -51,8 +52,8 @@ def session(*, json: bool = False, quiet: bool = False) -> Iterator[None]:
         typer.echo(f"divulge: {clean(_refusal(error))}", err=True)
         raise typer.Exit(DivulgeError.exit_code) from error
     except KeyboardInterrupt as interrupt:
-        typer.echo("divulge: stopped.", err=True)
-        raise typer.Exit(130) from interrupt
+        typer.echo(STOPPED, err=True)
+        raise typer.Exit(EXIT_CODE) from interrupt
 
 
 def _refusal(error: OSError) -> str:

@@ -119,7 +119,7 @@ def _input_rows(content: dict[str, Any], blob: memoryview, input_shape: tuple[in
     if not isinstance(datatype, str) or datatype not in DATATYPES:
         raise RequestRefused(400, f"The input's datatype is one of {', '.join(DATATYPES)}.")
     numbers = _numbers(tensor, blob, np.dtype(DATATYPES[datatype]))
-    if numbers.size != np.prod(shape):
+    if numbers.size != math.prod(shape):
         raise RequestRefused(400, f"The input holds {numbers.size} numbers, and its shape asks for another count.")
     return numbers.reshape(shape[0], -1)
 

@@ -211,5 +211,5 @@ def _listen(served: ModelServer, host: str, port: int) -> tuple[socket.socket, s
 def _config(served: ModelServer) -> uvicorn.Config:
     return uvicorn.Config(
         served.app(), log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=2,
-        http=LimitedProtocol,
+        http=LimitedProtocol, ws="none",
     )  # fmt: skip

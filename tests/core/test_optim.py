@@ -19,7 +19,14 @@ from divulge.core.optim import AnnealedAdam, Descent, levenberg_marquardt
         ({"optimiser": "sgd"}, lambda x: torch.optim.SGD(x, lr=0.1)),
         ({"optimiser": "sgd", "momentum": 0.9}, lambda x: torch.optim.SGD(x, lr=0.1, momentum=0.9)),
         ({"optimiser": "adam", "weight_decay": 0.01}, lambda x: torch.optim.Adam(x, lr=0.1, weight_decay=0.01)),
+        ({"optimiser": "adamw", "weight_decay": 0.01}, lambda x: torch.optim.AdamW(x, lr=0.1, weight_decay=0.01)),
+        ({"optimiser": "rmsprop", "momentum": 0.9}, lambda x: torch.optim.RMSprop(x, lr=0.1, momentum=0.9)),
+        (
+            {"optimiser": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+            lambda x: torch.optim.SGD(x, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+        ),
     ],
+    ids=["sgd", "momentum", "adam", "adamw", "rmsprop", "nesterov"],
 )
 def test_steps_are_those_of_torch_to_the_last_digit(options, theirs, dtype):
     generator = torch.Generator().manual_seed(0)

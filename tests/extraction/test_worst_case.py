@@ -9,7 +9,13 @@ import torch
 import divulge
 from divulge.core.errors import BudgetExhausted, InvalidInput
 from divulge.extraction import worst_case
-from divulge.extraction.printed.chen_worst_case import get_bias, get_gradient, get_neurons
+from divulge.extraction.printed.chen_worst_case import (
+    Printed,
+    bounded_least_squares,
+    get_bias,
+    get_gradient,
+    get_neurons,
+)
 from divulge.extraction.worst_case import grid_for
 from divulge.models import MLP, ReluNetwork
 
@@ -120,27 +126,53 @@ def test_get_gradient_and_get_bias_tell_the_affine_piece():
     x0, v = rng.normal(size=6), rng.normal(size=6)
     A, b, W = (part.detach().numpy() for part in (target.A, target.b, target.W))
     on = A @ x0 + b > 0
-    gradient = get_gradient(ask, x0, 1e-6, rng)
+    gradient = get_gradient(ask, x0[None], 1e-6, rng)[0][0]
     np.testing.assert_allclose(gradient, W[:, on] @ A[on], atol=1e-8)
-    intercept = get_bias(ask, x0, v, -1e-6, 1e-6)
+    intercept = get_bias(ask, x0, v, np.array([-1e-6]), np.array([1e-6]))[0]
     np.testing.assert_allclose(intercept, ask(x0[None])[0], atol=1e-8)
 
 
-def test_get_neurons_lists_every_neuron_that_stands_alone():
+@pytest.mark.parametrize("seed", range(3))
+def test_get_neurons_lists_every_neuron(seed):
     target = network("random", 6, 4, 2)
-    w, b = get_neurons(asker(target), 6, 4, 0.1, 200, np.random.default_rng(3))
+    w, b, pieces = get_neurons(asker(target), 6, Printed(4, 0.1, 300.0, 10_000), np.random.default_rng(seed))
     A, c = target.A.detach().numpy(), target.b.detach().numpy()
-    found = 0
     for row, bias in zip(A, c, strict=True):
         wanted = np.append(row, -bias)  # the paper's sigma(<w, x> - b)
-        gap = np.linalg.norm(np.column_stack([w, b]) - wanted, axis=1).min()
-        found += gap < 1e-5
-    assert found >= 3  # all but those whose kink lies outside the segment
+        assert np.linalg.norm(np.column_stack([w, b]) - wanted, axis=1).min() < 1e-4
+    assert 5 <= pieces <= 9  # the linear pieces, and the intervals that hold a kink
+
+
+def test_the_filter_of_equation_5_drops_neurons_that_are_too_large():
+    target = network("random", 6, 4, 2)
+    every, kept = (
+        get_neurons(asker(target), 6, Printed(4, 0.1, 20.0, 4000, bounds), np.random.default_rng(0))[0]
+        for bounds in (None, (0.3, 10.0))
+    )
+    assert 0 < len(kept) < len(every)
+    assert np.linalg.norm(kept, axis=1).max() <= 4 * 0.3 < np.linalg.norm(every, axis=1).max()
+
+
+def test_the_weights_of_equation_7_stay_within_their_norm():
+    rng = np.random.default_rng(0)
+    features, values = rng.normal(size=(60, 8)), rng.normal(size=(60, 2))
+    free = np.linalg.lstsq(features, values, rcond=None)[0]
+    np.testing.assert_allclose(bounded_least_squares(features, values, np.inf), free, atol=1e-12)
+    limit = 0.5 * np.linalg.norm(free, axis=0).min()
+    held = bounded_least_squares(features, values, limit)
+    np.testing.assert_allclose(np.linalg.norm(held, axis=0), limit, rtol=1e-6)
+    # at the constrained minimum the gradient points along the weights
+    gradient = features.T @ (features @ held - values)
+    cosine = (gradient * held).sum(axis=0) / np.linalg.norm(gradient, axis=0) / np.linalg.norm(held, axis=0)
+    np.testing.assert_allclose(cosine, -1, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_the_printed_algorithm_learns_a_small_network():
     target = network("random", 6, 4, 2)
-    stolen = worst_case(divulge.oracle(target, access="value"), method="paper", width=4, grid=60, seed=0)
+    options = {"method": "paper", "width": 4, "seed": 0}
+    stolen = worst_case(divulge.oracle(target, access="value"), **options, bounds=(3.0, 3.0))
     assert stolen.method == "paper"
-    assert true_error(stolen, target, 6) < 0.5  # one line, cut off at sqrt(d), misses neurons
+    assert true_error(stolen, target, 6) < 1e-10
+    short = worst_case(divulge.oracle(target, access="value"), **options, tau=0.5, grid=60)
+    assert true_error(short, target, 6) > 1e-4  # a line cut off so early misses neurons

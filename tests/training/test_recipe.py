@@ -87,7 +87,7 @@ def test_a_float64_run_matches_one_written_by_hand(digits: datasets.Dataset, see
     assert max(np.abs(a - b).max() for a, b in zip(trained, start, strict=True)) < 1e-12
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw", "rmsprop"])
 @pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.0), (0.5, 0.1)])
 def test_the_steps_are_those_of_torch(optimiser: str, momentum: float, decay: float) -> None:
     recipe = Recipe(widths=[3, 2], optimiser=optimiser, momentum=momentum, weight_decay=decay, learning_rate=0.03)
@@ -102,6 +102,30 @@ def test_the_steps_are_those_of_torch(optimiser: str, momentum: float, decay: fl
         descent.step()
         reference.step()
     assert torch.equal(weights(ours), weights(theirs))
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_a_schedule_is_that_of_torch(digits, schedule: str) -> None:
+    recipe = Recipe(widths=[64, 10], schedule=schedule, epochs=6, learning_rate=0.5, precision="float64")
+    X, y = recipe.prepare(*digits.train)
+    theirs = recipe.initial_model()
+    optimiser = torch.optim.SGD(theirs.parameters(), lr=0.5)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=6)
+    linear = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=6)
+    if schedule == "cosine":
+        optimiser.param_groups[0]["lr"] = 0.5
+    for _ in range(6):
+        optimiser.zero_grad()
+        recipe.loss_of(theirs(X), y).backward()
+        optimiser.step()
+        (cosine if schedule == "cosine" else linear).step()
+    assert (weights(theirs) - weights(recipe.train(*digits.train))).abs().max() < 1e-14
+
+
+def test_nesterov_without_momentum_is_refused() -> None:
+    for options in ({}, {"optimiser": "adam", "momentum": 0.9}):
+        with pytest.raises(InvalidInput, match="nesterov"):
+            Recipe(widths=[3, 2], nesterov=True, **options)
 
 
 def test_a_tensor_without_gradient_stays() -> None:

@@ -18,7 +18,11 @@ ALIASES = {"span": "jayaram"}
 def command(
     name: Annotated[str | None, typer.Argument(help="The experiment; --list says which there are.")] = None,
     list_all: Annotated[
-        bool, typer.Option("--list", help="Every experiment: what it shows, its time, and whether it was run here.")
+        bool,
+        typer.Option(
+            "--list",
+            help="Every experiment with its time and whether it was run here, and every figure, table and theorem.",
+        ),
     ] = False,
     only: Annotated[
         list[str] | None,
@@ -41,11 +45,14 @@ def command(
 
         _find_experiments()
         from experiments.catalogue import PAPERS, listing, printed
+        from experiments.papers.contents import ITEMS, printed_items
         from experiments.plan import Plan
 
         if list_all:
             rows = listing(PAPERS, Path("results"))
-            show({"experiments": rows}, json_wanted=json, quiet=quiet, text=printed(rows))
+            items = [item.as_dict() for item in ITEMS]
+            text = f"{printed(rows)}\n\n{printed_items()}"
+            show({"experiments": rows, "items": items}, json_wanted=json, quiet=quiet, text=text)
             return
         known = [experiment.name for experiment in PAPERS]
         if name is None or ALIASES.get(name, name).replace("_", "-") not in known:

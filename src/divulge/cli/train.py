@@ -48,10 +48,14 @@ def command(
     loss: Annotated[
         str | None, typer.Option(help="logistic, cross-entropy or square; by default what fits the data.")
     ] = None,
-    optimiser: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
+    optimiser: Annotated[str, typer.Option(help="sgd, adam, adamw or rmsprop.")] = "sgd",
     learning_rate: Annotated[float, typer.Option(help="Step size.")] = 0.05,
-    momentum: Annotated[float, typer.Option(help="Of sgd.")] = 0.9,
+    momentum: Annotated[float, typer.Option(help="Of sgd and rmsprop.")] = 0.9,
     weight_decay: Annotated[float, typer.Option(help="Added to the gradient, times the weights.")] = 0.0,
+    nesterov: Annotated[bool, typer.Option("--nesterov", help="Nesterov's momentum, with sgd.")] = False,
+    schedule: Annotated[
+        str, typer.Option(help="How the step size falls over training: constant, cosine or linear.")
+    ] = "constant",
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 20,
     batch_size: Annotated[int, typer.Option(help="Rows a step; 0 is the full batch.")] = 64,
     initial_scale: Annotated[
@@ -96,8 +100,10 @@ def command(
         )  # fmt: skip
         dataset = choice.dataset(data_dir)
         given = {name: value for name, value in (("activation", activation), ("bias", bias)) if value is not None}
-        chosen = {**_shape(dataset, model, widths, loss, {**_options(option), **given}),
-                  "optimiser": optimiser, "precision": precision}  # fmt: skip
+        chosen = {
+            **_shape(dataset, model, widths, loss, {**_options(option), **given}),
+            "optimiser": optimiser, "nesterov": nesterov, "schedule": schedule, "precision": precision,
+        }  # fmt: skip
         recipe = Recipe(
             **chosen, learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay, epochs=epochs,
             batch_size=batch_size or None, initial_scale=initial_scale, seed=seed,

@@ -10,6 +10,7 @@ can be differentiated, ``divulge.informed.inversion.gauss_newton`` knows its Jac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
@@ -19,6 +20,12 @@ from torch import Tensor
 
 BETAS = (0.9, 0.999)
 ADDED = 1e-8
+SMOOTHING = 0.99
+"""Of RMSprop's mean square."""
+Optimiser = Literal["sgd", "adam", "adamw", "rmsprop"]
+"""The kinds of step."""
+Schedule = Literal["constant", "cosine", "linear"]
+"""How the learning rate falls to 0, or that it does not."""
 
 Point = TypeVar("Point")
 State = TypeVar("State")
@@ -31,14 +38,17 @@ class Descent:
     ----------
     tensors : sequence of Tensor
         What is moved.
-    optimiser : {"sgd", "adam"}
-        The kind of step; Adam has the betas 0.9 and 0.999.
+    optimiser : {"sgd", "adam", "adamw", "rmsprop"}
+        The kind of step. Adam has the betas 0.9 and 0.999, RMSprop the smoothing constant 0.99.
     learning_rate : float
         The length of a step. It may be set anew between steps, as ``descent.learning_rate``.
     momentum : float, default 0.0
-        Momentum of ``sgd``.
+        Momentum of ``sgd`` and ``rmsprop``.
     weight_decay : float, default 0.0
-        This multiple of each tensor is added to its gradient.
+        This multiple of each tensor is added to its gradient; with ``adamw`` the tensor shrinks by this share of the
+        learning rate instead.
+    nesterov : bool, default False
+        Whether ``sgd`` looks ahead by its momentum.
 
     Examples
     --------
@@ -55,18 +65,19 @@ class Descent:
         self,
         tensors: Sequence[Tensor],
         *,
-        optimiser: Literal["sgd", "adam"],
+        optimiser: Optimiser,
         learning_rate: float,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        nesterov: bool = False,
     ) -> None:
         self.learning_rate = float(learning_rate)
         self._tensors = list(tensors)
         self._optimiser = optimiser
-        self._momentum, self._decay = float(momentum), float(weight_decay)
+        self._momentum, self._decay, self._nesterov = float(momentum), float(weight_decay), nesterov
         self._steps = 0
         self._first: dict[int, Tensor] = {}  # velocity, or Adam's mean of the gradient
-        self._second: dict[int, Tensor] = {}  # Adam's mean of its square
+        self._second: dict[int, Tensor] = {}  # the mean of its square
 
     def clear(self) -> None:
         """Remove the gradients."""
@@ -80,8 +91,14 @@ class Descent:
         for number, tensor in enumerate(self._tensors):
             if tensor.grad is None:
                 continue
-            gradient = tensor.grad if self._decay == 0 else tensor.grad.add(tensor, alpha=self._decay)
-            if self._optimiser == "adam":
+            gradient = tensor.grad
+            if self._decay and self._optimiser == "adamw":
+                tensor.mul_(1 - self.learning_rate * self._decay)
+            elif self._decay:
+                gradient = gradient.add(tensor, alpha=self._decay)
+            if self._optimiser == "rmsprop":
+                gradient = self._scaled(number, gradient)
+            if self._optimiser in ("adam", "adamw"):
                 self._adam(number, tensor, gradient)
             else:
                 self._sgd(number, tensor, gradient)
@@ -89,15 +106,29 @@ class Descent:
     def _sgd(self, number: int, tensor: Tensor, gradient: Tensor) -> None:
         if self._momentum:
             if number in self._first:
-                gradient = self._first[number].mul_(self._momentum).add_(gradient)
+                velocity = self._first[number].mul_(self._momentum).add_(gradient)
             else:
-                gradient = self._first[number] = gradient.clone()
+                velocity = self._first[number] = gradient.clone()
+            gradient = gradient.add(velocity, alpha=self._momentum) if self._nesterov else velocity
         tensor.add_(gradient, alpha=-self.learning_rate)
+
+    def _scaled(self, number: int, gradient: Tensor) -> Tensor:
+        """RMSprop's gradient over the root of its mean square."""
+        square = self._second.setdefault(number, torch.zeros_like(gradient))
+        square.mul_(SMOOTHING).addcmul_(gradient, gradient, value=1 - SMOOTHING)
+        return gradient / square.sqrt().add_(ADDED)
 
     def _adam(self, number: int, tensor: Tensor, gradient: Tensor) -> None:
         if number not in self._first:
             self._first[number], self._second[number] = torch.zeros_like(tensor), torch.zeros_like(tensor)
         adam_step(tensor, gradient, self._first[number], self._second[number], self._steps, self.learning_rate)
+
+
+def schedule_share(schedule: Schedule, step: int, steps: int) -> float:
+    """The share of the learning rate at step 0, 1, ... of so many."""
+    if schedule == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * step / steps))
+    return 1 - step / steps if schedule == "linear" else 1.0
 
 
 def adam_step(tensor: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, count: int, rate: float) -> None:

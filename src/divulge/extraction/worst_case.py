@@ -92,6 +92,8 @@ def worst_case(
     checks: int | None = None,
     width: int | None = None,
     delta: float = 0.1,
+    tau: float | None = None,
+    bounds: tuple[float, float] | None = None,
 ) -> Approximation:
     """A copy F' of any one-hidden-layer ReLU network F that is close in the mean square over Gaussian inputs.
 
@@ -112,13 +114,20 @@ def worst_case(
         What the target shows. By default the answers decide.
     grid : int, optional
         Samples that each search line starts with. By default it is fine enough for bumps that would cost more than
-        ``epsilon``.
+        ``epsilon``. With ``method="paper"``, the number of intervals; by default two of ``width`` random kinks share
+        one with probability ``delta``.
     checks : int, optional
         Fresh inputs that measure the error, and that verify the copy where it is exact: by default 1,000 and 6,000.
     width : int, optional
         The number of neurons, for ``method="paper"``.
     delta : float, default 0.1
         Failure probability of ``method="paper"``.
+    tau : float, optional
+        Half the length of the line of ``method="paper"``. By default it misses one of ``width`` kinks with probability
+        ``delta``.
+    bounds : tuple of two floats, optional
+        The largest norm and the largest bias of a neuron, which the paper assumes known: with ``method="paper"`` they
+        filter neurons by equation (5) and bound the regression by (7). By default neither is done.
 
     Returns
     -------
@@ -153,7 +162,23 @@ def worst_case(
     run = _Run(space, epsilon, seed, checks, grid if grid is not None else grid_for(epsilon))
     if outputs is None and method == "default" and run.shows_a_probability():
         run = _Run(space.as_probabilities(seed), epsilon, seed, checks, run.grid)
-    return run.paper(width, delta, grid) if method == "paper" else run.adaptive()
+    if method == "paper":
+        return run.paper(_printed(width, delta, tau, grid, bounds))
+    return run.adaptive()
+
+
+def _printed(
+    width: int | None, delta: float, tau: float | None, intervals: int | None, bounds: tuple[float, float] | None
+) -> chen_worst_case.Printed:
+    """The parameters of the printed algorithm, checked."""
+    if width is None or width < 1:
+        raise InvalidInput("The printed algorithm needs to know the width k; give width=.")
+    checked_number("delta", delta, above=0, below=1)
+    if tau is not None:
+        checked_number("tau", tau, above=0)
+    for bound in bounds or ():
+        checked_number("bounds", bound, above=0)
+    return chen_worst_case.Printed(width, delta, tau, intervals, bounds)
 
 
 def grid_for(epsilon: float) -> int:
@@ -208,11 +233,9 @@ class _Run:
             error.partial = self._result(np.empty((0, self.oracle.input_dim)), np.empty((0, 1)), str(error))
             raise
 
-    def paper(self, width: int | None, delta: float, intervals: int | None) -> Approximation:
-        if width is None or width < 1:
-            raise InvalidInput("The printed algorithm needs to know the width k; give width=.")
+    def paper(self, printed: chen_worst_case.Printed) -> Approximation:
         learned = chen_worst_case.learn_from_queries(
-            self.ask, self.oracle.input_dim, self.oracle.output_dim, width, delta, intervals, self.rng
+            self.ask, self.oracle.input_dim, self.oracle.output_dim, printed, self.rng
         )
         self.estimate = learned.estimate
         self.notes += learned.notes

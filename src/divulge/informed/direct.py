@@ -250,6 +250,8 @@ def _noise(recipe: Recipe, n: int, noise: float | None, probes: Tensor | None) -
         return None
     if probes is not None:
         raise InvalidInput("Against private training the direct attack needs the weights.")
+    if recipe.optimiser != "sgd" or recipe.nesterov or recipe.schedule != "constant":
+        raise InvalidInput("How much noise this optimiser leaves on a weight is not known; give noise=.")
     reach = torch.cumsum(float(recipe.momentum) ** torch.arange(recipe.steps(n), dtype=torch.float64), dim=0)
     each = recipe.privacy.noise_multiplier * recipe.privacy.clip / n
     return float(recipe.learning_rate) * each * float(reach.square().sum().sqrt())

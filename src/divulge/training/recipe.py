@@ -22,15 +22,13 @@ from torch import Tensor, nn
 from divulge import models
 from divulge.core.errors import DivulgeError, InvalidInput
 from divulge.core.losses import Loss, loss_of
-from divulge.core.optim import Descent
+from divulge.core.optim import Descent, Optimiser, Schedule, schedule_share
 from divulge.core.storage import write_json
 from divulge.core.validation import checked_choice, checked_number, checked_whole
 from divulge.models.files import refuse_code
 
 Activation = Literal["relu", "elu", "tanh", "softplus", "sigmoid"]
 """The activations of a multilayer perceptron."""
-Optimiser = Literal["sgd", "adam"]
-"""The optimisers of a recipe."""
 Precision = Literal["float32", "float64"]
 """The precisions of a recipe."""
 ArrayLike = npt.ArrayLike | Tensor
@@ -115,14 +113,19 @@ class Recipe:
         The loss of a row; ``divulge.core.losses`` states each.
     bias : {"all", "first", "none"}, default "all"
         Which layers have a bias, with ``widths``.
-    optimiser : {"sgd", "adam"}, default "sgd"
+    optimiser : {"sgd", "adam", "adamw", "rmsprop"}, default "sgd"
         How a step is taken.
     learning_rate : float, default 0.1
         Step size.
     momentum : float, default 0.0
-        Momentum of ``sgd``.
+        Momentum of ``sgd`` and ``rmsprop``.
     weight_decay : float, default 0.0
-        Multiplies the weights and is added to the gradient, for biases too.
+        Multiplies the weights and is added to the gradient, for biases too. With ``adamw`` the weights shrink by this
+        share of the step size instead.
+    nesterov : bool, default False
+        Whether ``sgd`` looks ahead by its momentum.
+    schedule : {"constant", "cosine", "linear"}, default "constant"
+        How the step size falls from ``learning_rate`` to 0 over all steps, if it does.
     epochs : int, default 100
         Passes over the data.
     batch_size : int, optional
@@ -168,6 +171,8 @@ class Recipe:
     learning_rate: float = 0.1
     momentum: float = 0.0
     weight_decay: float = 0.0
+    nesterov: bool = False
+    schedule: Schedule = "constant"
     epochs: int = 100
     batch_size: int | None = None
     initial_scale: float | Sequence[float | None] | None = None
@@ -186,6 +191,8 @@ class Recipe:
         checked_number("learning_rate", self.learning_rate, above=0)
         checked_number("momentum", self.momentum, at_least=0)
         checked_number("weight_decay", self.weight_decay, at_least=0)
+        if self.nesterov and (self.optimiser != "sgd" or not self.momentum):
+            raise InvalidInput("nesterov needs the optimiser sgd with a momentum above 0.")
         object.__setattr__(self, "epochs", checked_whole("epochs", self.epochs, at_least=0))
         object.__setattr__(self, "seed", checked_whole("seed", self.seed, at_least=0, at_most=2**32 - 1))
         if self.batch_size is not None:
@@ -255,16 +262,25 @@ class Recipe:
         """The optimiser: ``.step()`` moves along the tensors' ``.grad``, ``.clear()`` empties those."""
         return Descent(
             list(tensors), optimiser=self.optimiser, learning_rate=self.learning_rate, momentum=self.momentum,
-            weight_decay=self.weight_decay,
+            weight_decay=self.weight_decay, nesterov=self.nesterov,
         )  # fmt: skip
+
+    def rate(self, step: int, steps: int) -> float:
+        """The learning rate of step 0, 1, ... of so many."""
+        return float(self.learning_rate) * schedule_share(self.schedule, step, steps)
 
     def optimiser_for(self, model: nn.Module) -> torch.optim.Optimizer:
         """A torch optimiser that takes the same steps, for libraries that need one; torch.optim is slow to import."""
         parameters = list(model.parameters())
         rate, decay = float(self.learning_rate), float(self.weight_decay)
+        shared: dict[str, Any] = {"lr": rate, "weight_decay": decay, "foreach": False}
         if self.optimiser == "adam":
-            return torch.optim.Adam(parameters, lr=rate, weight_decay=decay, foreach=False)
-        return torch.optim.SGD(parameters, lr=rate, momentum=float(self.momentum), weight_decay=decay, foreach=False)
+            return torch.optim.Adam(parameters, **shared)
+        if self.optimiser == "adamw":
+            return torch.optim.AdamW(parameters, **shared)
+        if self.optimiser == "rmsprop":
+            return torch.optim.RMSprop(parameters, momentum=float(self.momentum), **shared)
+        return torch.optim.SGD(parameters, momentum=float(self.momentum), nesterov=self.nesterov, **shared)
 
     # -- training -----------------------------------------------------------------------------------------------------
 
@@ -359,6 +375,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "loss": get_args(Loss),
     "bias": get_args(models.Bias),
     "optimiser": get_args(Optimiser),
+    "schedule": get_args(Schedule),
     "precision": get_args(Precision),
 }
 

@@ -2,8 +2,9 @@
 
 A step on the rows I lowers the *mean* over I of a loss of ``divulge.core.losses``. With g the gradient of that mean
 plus ``weight_decay`` * theta (biases too), a step of ``sgd`` is v <- momentum * v + g (v starts at the first g),
-theta <- theta - learning_rate * v, as torch.optim.SGD does; ``adam`` is as torch.optim.Adam with betas 0.9 and 0.999
-and 1e-8 added to the root. A training run can so be rewritten elsewhere and compared to the last digits.
+theta <- theta - learning_rate * v, as torch.optim.SGD does. ``adam``, ``adamw`` and ``rmsprop`` are as in torch.optim,
+with betas 0.9 and 0.999, smoothing 0.99, and 1e-8 added to the root. A ``schedule`` sets the rate before each step. A
+training run can so be rewritten elsewhere and compared to the last digits.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def _descend(recipe: Recipe, model: nn.Module, rows: Tensor, targets: Tensor) ->
         descent.clear()
         loss = recipe.loss_of(model(rows if whole else rows[index]), targets if whole else targets[index])
         loss.backward()  # type: ignore[no-untyped-call]
+        descent.learning_rate = recipe.rate(step - 1, total)
         descent.step()
         value = float(loss.detach())
         if not math.isfinite(value):

@@ -25,6 +25,9 @@ VARIANTS = {
     "convolutional, Adam": {**CNN, **ADAM},
     "Adam, mini-batches": {**MLP, **ADAM, "batch_size": 5},
     "momentum, weight decay": {**MLP, "weight_decay": 0.01},
+    "AdamW, cosine": {**MLP, **ADAM, "optimiser": "adamw", "weight_decay": 0.01, "schedule": "cosine"},
+    "RMSprop": {**MLP, "optimiser": "rmsprop", "learning_rate": 0.01, "momentum": 0.5},
+    "Nesterov, linear": {**MLP, "nesterov": True, "schedule": "linear"},
     "clipped": {**MLP, "privacy": Privacy(noise_multiplier=0.0, clip=0.5)},
 }
 

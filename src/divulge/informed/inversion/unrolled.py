@@ -1,7 +1,8 @@
 """Training of any differentiable network as a function of one of its rows, with derivatives by torch.func.
 
 ``derivatives`` writes the derivatives of multilayer perceptrons under plain descent out by hand and works on many rows
-at once. This module covers everything else: convolutional networks, Adam, and private training. Per-example clipping is
+at once. This module covers everything else: convolutional networks, Adam, AdamW, RMSprop, Nesterov's momentum,
+schedules, and private training. Per-example clipping is
 differentiated too; the noise is left out, because the adversary does not know it. A step is a function of the
 optimiser's state and a gradient. The gradient is a sum over the known rows (a function of the weights alone) and the
 unknown row. J dz is the derivative carried along the steps, J^T r the same in reverse. Rows are processed one by one.
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from divulge.core.errors import UnsupportedModel
-from divulge.core.optim import ADDED, BETAS
+from divulge.core.optim import ADDED, BETAS, SMOOTHING
 from divulge.core.progress import tick
 from divulge.training import Recipe, shaped
 from divulge.training.batched.shared_setup import Batch, batches, encode
@@ -78,7 +79,7 @@ class UnrolledTraining:
     @property
     def together(self) -> int:
         """How many rows a search holds in memory at once."""
-        kept = len(self.steps) * (4 if self.recipe.optimiser == "adam" else 3) * self.start.numel()
+        kept = len(self.steps) * (1 + len(self.initial())) * self.start.numel()
         return max(1, int(_BYTES / (kept * self.start.element_size())))
 
     def train(self, Z: Tensor, targets: Tensor) -> Tensor:
@@ -102,27 +103,32 @@ class UnrolledTraining:
 
     def initial(self) -> State:
         """The optimiser before its first step."""
-        moments = 2 if self.recipe.optimiser == "adam" else 1
+        moments = 1 if self.recipe.optimiser == "sgd" else 2
         return (self.start, *(torch.zeros_like(self.start) for _ in range(moments)))
 
     def update(self, number: int) -> Callable[[State, Tensor], State]:
         """One step of the optimiser as a function of its state and the gradient of the loss."""
         recipe = self.recipe
-        rate, decay = float(recipe.learning_rate), float(recipe.weight_decay)
+        rate = recipe.rate(number, len(self.steps))
+        decay, momentum = float(recipe.weight_decay), float(recipe.momentum)
 
         def take(state: State, gradient: Tensor) -> State:
             theta = state[0]
-            if decay:
+            if recipe.optimiser == "adamw":
+                theta = theta * (1 - rate * decay)
+            else:
                 gradient = gradient + decay * theta
-            if recipe.optimiser == "adam":
+            if recipe.optimiser in ("adam", "adamw"):
                 mean = BETAS[0] * state[1] + (1 - BETAS[0]) * gradient
                 square = BETAS[1] * state[2] + (1 - BETAS[1]) * gradient.square()
-                moved = square > 0  # the root has no derivative at 0
-                root = torch.where(moved, square, 1.0).sqrt() / (1 - BETAS[1] ** (number + 1)) ** 0.5 + ADDED
-                step = torch.where(moved, mean / root, 0.0) / (1 - BETAS[0] ** (number + 1))
+                step = _over_root(mean, square, (1 - BETAS[1] ** (number + 1)) ** 0.5) / (1 - BETAS[0] ** (number + 1))
                 return theta - rate * step, mean, square
-            velocity = float(recipe.momentum) * state[1] + gradient
-            return theta - rate * velocity, velocity
+            if recipe.optimiser == "rmsprop":
+                square = SMOOTHING * state[2] + (1 - SMOOTHING) * gradient.square()
+                velocity = momentum * state[1] + _over_root(gradient, square, 1.0)
+                return theta - rate * velocity, velocity, square
+            velocity = momentum * state[1] + gradient
+            return theta - rate * (gradient + momentum * velocity if recipe.nesterov else velocity), velocity
 
         return take
 
@@ -159,6 +165,13 @@ class UnrolledTraining:
     def _loss(self, theta: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
         outputs: Tensor = torch.func.functional_call(self.model, named(self.model, theta), (rows,))
         return self.recipe.loss_of(outputs, targets, "sum")
+
+
+def _over_root(part: Tensor, square: Tensor, corrected: float) -> Tensor:
+    """A gradient or its mean over the root of the mean square; 0 where that is 0, since the root has no slope there."""
+    moved = square > 0
+    root = torch.where(moved, square, 1.0).sqrt() / corrected + ADDED
+    return torch.where(moved, part / root, 0.0)
 
 
 def named(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:

@@ -105,8 +105,12 @@ def as_mlp(recipe: Recipe) -> Recipe | None:
 
 
 def supported(recipe: Recipe) -> bool:
-    """Whether ``model_group`` can train the recipe: a multilayer perceptron without private training."""
-    return recipe.privacy is None and as_mlp(recipe) is not None
+    """Whether ``model_group`` can train the recipe.
+
+    It takes multilayer perceptrons without private training, by plain or momentum descent or Adam at a constant rate.
+    """
+    plain = recipe.optimiser in ("sgd", "adam") and not recipe.nesterov and recipe.schedule == "constant"
+    return plain and recipe.privacy is None and as_mlp(recipe) is not None
 
 
 def encode(recipe: Recipe, y: Tensor, outputs: int) -> Tensor:

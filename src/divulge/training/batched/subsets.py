@@ -109,6 +109,7 @@ def _descend(
         outputs = _forward(network, stacked, inputs)
         loss = recipe.loss_of(outputs.flatten(0, 1), wanted.flatten(0, 1), "sum") / inputs.shape[1]
         loss.backward()  # type: ignore[no-untyped-call]
+        descent.learning_rate = recipe.rate(step - 1, total)
         descent.step()
         report("training reference models", step, total, models=count)
 

@@ -160,6 +160,7 @@ def _descend(
             canaries.observe(gradients)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient.div_(batch)
+        descent.learning_rate = recipe.rate(step, steps)
         descent.step()
         if step % 10 == 0 or step + 1 == steps:
             report("private training", step + 1, steps, gradient_norm=f"{float(norms.mean()):.3g}")

@@ -1,0 +1,218 @@
+"""Every figure, table, theorem and algorithm of the five papers: what was printed, what we get, and the command.
+
+``divulge reproduce --list`` prints it, and docs/results/papers.md is made from it. The state of an item is one of
+
+- ``better``: measured, and ahead of the print;
+- ``as printed``: measured or tested, and it holds;
+- ``smaller``: measured on fewer targets, smaller sets or fewer steps than the paper's;
+- ``short``: measured, and behind the print;
+- ``not run``: there is code or none, and no figure of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+State = Literal["better", "as printed", "smaller", "short", "not run"]
+
+MILLI, CHEN, JAYARAM, HAIM, BALLE = "Milli 2019", "Chen 2021", "Jayaram 2020", "Haim 2022", "Balle 2022"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One figure, table, theorem or algorithm."""
+
+    paper: str
+    item: str
+    shows: str
+    printed: str
+    ours: str
+    over: str
+    """Targets, networks or seeds behind our figure."""
+    command: str
+    state: State
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+_GRADIENTS = "python -m experiments extraction_gradients"
+_VALUES = "python -m experiments extraction_values"
+_ROWS = "python -m experiments by_training"
+_SPAN = "divulge reproduce jayaram"
+_BALLE, _DP, _HAIM = "divulge reproduce balle", "divulge reproduce balle-dp", "divulge reproduce haim --seed 300"
+
+
+def _tests(folder: str) -> str:
+    return f"python -m pytest tests/{folder}"
+
+
+ITEMS: tuple[Item, ...] = (
+    # -- Milli et al. 2019 --------------------------------------------------------------------------------------------
+    Item(MILLI, "Theorems 1 to 3, Algorithms 1, 1a, 1b", "exact recovery in O(h log h) gradients",
+         "46 gradients a neuron as we ran the print", "1.79 gradients a neuron, 784-128-1", "20 networks", _GRADIENTS,
+         "better"),
+    Item(MILLI, "Theorem 4, Algorithm 1-MQ", "the same from O(d h log h) values",
+         "45 values a parameter, reckoned from Algorithm 1", "1.15 values a parameter", "123 networks", _VALUES,
+         "better"),
+    Item(MILLI, "Figure 1", "hyperplanes of a network with two inputs", "a drawing", "not drawn", "", "", "not run"),
+    Item(MILLI, "Figure 2, MNIST 1-layer", "softmax regression from one gradient", "1 query",
+         "1 query, weights to 5e-16", "5 seeds", "divulge reproduce milli", "as printed"),
+    Item(MILLI, "Figure 2, MNIST 2-layer", "gradients against values", "100 times fewer queries",
+         "98.13 % from 30 gradients; 111 and 315 times fewer", "5 seeds", "divulge reproduce milli", "better"),
+    Item(MILLI, "Figure 2, MNIST convolutional", "the same", "95 % from 10 gradients, 100 times fewer",
+         "93.9 % from 10; 16 and 74 times fewer", "5 seeds", f"{_ROWS} --only 'two-conv, gradients'", "short"),
+    Item(MILLI, "Figure 2, CIFAR-10 convolutional", "the same", "the target's accuracy from 100 gradients",
+         "66.5 of 72.0 % from 100, as 10,000 values", "1 seed", f"{_ROWS} --only 'CIFAR-10 two-conv'", "short"),
+    Item(MILLI, "Figure 2, VGG-11 and ResNet-18", "the same", "10 times fewer queries to 75 %",
+         "gradients hardly help at a sixteenth of the width", "1 seed", f"{_ROWS} --only vgg11 --only resnet18",
+         "short"),
+    Item(MILLI, "Figure 3, MNIST", "another student than the target", "gradients help richer students most",
+         "the same order in four pairs", "1 seed", "divulge reproduce milli --full", "as printed"),
+    Item(MILLI, "Figure 3, CIFAR-10", "VGG-11 by ResNet-18 and back", "10 times one way, little the other",
+         "no figure", "", "", "not run"),
+    Item(MILLI, "Figure 4, MNIST 2-layer", "Gaussian queries", "1,000 times fewer queries",
+         "98.13 % from 20 gradients", "5 seeds", f"{_ROWS} --only '2-layer, Gaussian'", "better"),
+    Item(MILLI, "Figure 4, MNIST convolutional", "Gaussian queries", "84 % from 10 gradients",
+         "34 % from 10, 69 % from 100", "1 seed", f"{_ROWS} --only 'two-conv, Gaussian'", "short"),
+    Item(MILLI, "Figure 4, CIFAR-10", "Gaussian queries", "50 % from 10 gradients, 11 % from 10,000 values",
+         "no figure", "", "", "not run"),
+    Item(MILLI, "Appendix D, figures 5 to 7", "SmoothGrad", "no loss at any sigma",
+         "2-layer no loss; two-conv 0.8 less at one sigma, 7 less beyond", "1 seed", f"{_ROWS} --only SmoothGrad",
+         "short"),
+    # -- Chen et al. 2021 ---------------------------------------------------------------------------------------------
+    Item(CHEN, "Theorem 1.1", "any network of one hidden layer from a polynomial number of values", "no experiment",
+         "error 1e-9 or less of the variance at every kind of network, 25 k d values at most", "3 networks a kind",
+         "divulge reproduce chen --full --seed 20", "better"),
+    Item(CHEN, "Algorithms 1 to 4", "the same as printed", "no experiment",
+         "1e-15 on two random networks of three, one kink missed on the third, 14,000 k d values", "3 networks a kind",
+         "divulge reproduce chen --full --seed 20", "as printed"),
+    Item(CHEN, "Theorems 4.8 and 4.13, Lemmas 4.3 to 4.11", "why pairs of gradients are enough", "proofs",
+         "neurons listed, bounds (5) and (7) held, in tests", "seeds of the tests", _tests("extraction"), "as printed"),
+    # -- Jayaram et al. 2020 ------------------------------------------------------------------------------------------
+    Item(JAYARAM, "Theorem 3.4, Algorithm 1", "the span from gradients", "k log k gradients: 351 for rank 80",
+         "84 to 86 gradients, angle 9e-14", "10 networks", "python -m experiments span --only methods", "better"),
+    Item(JAYARAM, "Theorem 4.3, Algorithm 2", "the span from labels", "no experiment; not in float64",
+         "sine 4e-7 or less at 46 to 72 k n labels; as printed in extended precision", "3 networks a shape",
+         "python -m experiments span --only labels", "better"),
+    Item(JAYARAM, "Figure 1", "thin networks hide part of the span", "[6, 3] behind 80 stays below 80",
+         "[6, 3], [6] and [6, 5, 4, 3] reach 80; [3, 3] and [2, 2] do not", "3 seeds", f"{_SPAN} --only 'figure 1'",
+         "short"),
+    Item(JAYARAM, "Figure 2", "realistic networks", "rank 80 in fewer than 100 gradients", "80 or 81 gradients",
+         "3 seeds", f"{_SPAN} --only 'figure 2'", "better"),
+    Item(JAYARAM, "Figure 3", "noise in the null space", "digits that a person cannot read",
+         "1,000 of 1,000 labels kept at ten times the norm", "1,000 digits", f"{_SPAN} --only 'figure 3'",
+         "as printed"),
+    # -- Haim et al. 2022 ---------------------------------------------------------------------------------------------
+    Item(HAIM, "Theorem 3.1, equations 4 to 8", "stationarity at convergence", "a theorem of Lyu and Li 2019",
+         "the residual falls along training to the margin", "seeds of the tests", _tests("reconstruction"),
+         "as printed"),
+    Item(HAIM, "Figure 1", "50 CIFAR-10 pictures", "pictures shown, not counted", "39.3 of 50 above SSIM 0.4",
+         "3 networks", _HAIM, "better"),
+    Item(HAIM, "Figure 2", "20 points on a circle", "a drawing", "20 of 20 within 0.03 by hyperplanes",
+         "3 networks", f"{_HAIM} --only circle", "better"),
+    Item(HAIM, "Figure 3", "500 pictures and 500 digits", "the best 45 shown",
+         "37 pictures where 1 % of unseen pass; digits beyond chance, p = 1e-5", "1 network each", _HAIM, "smaller"),
+    Item(HAIM, "Figures 4 and 16, tables 1 and 2", "SSIM against the model's output, architectures and sizes",
+         "scatter plots, losses and errors", "four architectures and 100 pictures", "1 network each", _HAIM,
+         "smaller"),
+    Item(HAIM, "Figures 5 and 12 to 15", "model inversion and first-layer weights as baselines",
+         "neither shows training pictures", "both beside every row on the circle and in tests", "3 networks",
+         f"{_HAIM} --only circle", "smaller"),
+    Item(HAIM, "Figure 6", "100 samples", "pictures", "56 of 100 pictures above SSIM 0.4, 20 digits above "
+         "correlation 0.9", "1 network each", _HAIM, "as printed"),
+    Item(HAIM, "Figure 7", "1,000 samples", "pictures", "no figure", "", "", "not run"),
+    Item(HAIM, "Figures 8 to 11", "other architectures at 500 samples", "pictures", "at 50 pictures only",
+         "1 network each", _HAIM, "smaller"),
+    Item(HAIM, "Figures 17 and 18", "10 and 50 pictures", "pictures", "9.3 of 10 and 39.3 of 50 above SSIM 0.4",
+         "3 networks", _HAIM, "better"),
+    Item(HAIM, "Figures 19 and 20", "10^4 epochs only", "pictures", "no figure", "", f"{_HAIM} --full", "not run"),
+    Item(HAIM, "Figure 21", "trained by SGD with batches of 50", "pictures", "no figure", "", "", "not run"),
+    Item(HAIM, "Appendix B.2", "100 runs of a search for hyper-parameters", "100 runs of 30 GPU-minutes",
+         "the search exists; not run", "", "divulge reconstruct MODEL --method paper", "not run"),
+    # -- Balle et al. 2022 --------------------------------------------------------------------------------------------
+    Item(BALLE, "Theorem 1", "closed form for linear models", "a theorem, with a slip", "error 5e-23 at most",
+         "5 models a kind", "python -m experiments informed", "better"),
+    Item(BALLE, "Theorem 8", "the same without an intercept", "two roots",
+         "both roots, trusted only where one is left", "seeds of the tests", _tests("informed"), "better"),
+    Item(BALLE, "Algorithms 1 and 2", "the adversary, and membership as its special case", "definitions",
+         "the interface of every informed attack", "seeds of the tests", _tests("informed"), "as printed"),
+    Item(BALLE, "Figure 1, Table II, CIFAR-10", "pictures from a CNN of 55,208 weights", "0.0049, 5,000 known pictures",
+         "0.0028, 50 known pictures, 25 epochs, label known", "20 targets", _BALLE, "smaller"),
+    Item(BALLE, "Table II, MNIST", "the default setting", "0.0094, 59,000 shadow models", "0.0026 with 8,000 by ridge; "
+         "2.9e-5 with none", "100 and 8 targets", _BALLE, "better"),
+    Item(BALLE, "Table II, MNIST, RecoNN", "the paper's own network", "0.0094", "0.042 with 1,000 shadow models",
+         "100 targets", _BALLE, "short"),
+    Item(BALLE, "Table II, MNIST, factors", "epochs, size of the fixed set, ReLU, black box",
+         "0.0121, 0.0089, 0.0182, 0.0110", "1.2e-4, 4.4e-5, 0.0030, 0.0032", "3, 4, 12 and 20 targets", _BALLE,
+         "better"),
+    Item(BALLE, "Figure 2", "the network-based attack", "a drawing", "informed.reconstructor", "", _BALLE,
+         "as printed"),
+    Item(BALLE, "Figures 3 and 4", "nearest neighbours, reconstructions", "0.0232 on average", "0.032, fewer digits to "
+         "choose among", "100 targets", _BALLE, "as printed"),
+    Item(BALLE, "Figures 5 and 19", "metrics, and error against the number of shadow models", "curves",
+         "three numbers of shadow models by ridge, one by the network", "100 targets", _BALLE, "smaller"),
+    Item(BALLE, "Figure 6", "shadow records of another kind", "CIFAR-100 for CIFAR-10", "clothes for digits, a harder "
+         "shift: fails, and says so", "100 targets", _BALLE, "smaller"),
+    Item(BALLE, "Figures 7, 8 and 23", "batches, known seed or not", "curves", "batches of 128, known and unknown seed",
+         "2 and 3 targets", _BALLE, "smaller"),
+    Item(BALLE, "Figures 9 and 10", "private training on MNIST", "curves", "the curve with six values of epsilon",
+         "100 targets", _DP, "smaller"),
+    Item(BALLE, "Theorems 2 and 5, Corollaries 3 and 4, Propositions 6 and 7", "reconstruction robustness from DP",
+         "theorems", "never below a simulated optimal attack in 12 settings", "12 settings", _tests("protection"),
+         "as printed"),
+    Item(BALLE, "Table III, Figures 11 and 17", "initial weights, rates and momentum",
+         "0.0049, 0.0041, 0.0063; 0.0695 with unknown initial weights",
+         "1.4e-10, 1.1e-10, 3.7e-7; unknown initial weights are refused", "5 targets each", _BALLE, "better"),
+    Item(BALLE, "Figure 12, appendix B", "a network carried over to another fixed set", "a curve",
+         "0.054 against 0.070 from scratch", "30 targets", _BALLE, "smaller"),
+    Item(BALLE, "Figure 13, appendix C", "a start near convergence", "a histogram", "0.0020", "8 targets", _BALLE,
+         "as printed"),
+    Item(BALLE, "Figures 14 and 24", "best and worst pictures", "pictures", "pictures of 20 targets", "20 targets",
+         _BALLE, "smaller"),
+    Item(BALLE, "Figure 15", "private training on CIFAR-10", "a curve", "the curve with six values of epsilon",
+         "24 targets", _DP, "smaller"),
+    Item(BALLE, "Figure 16, Table IV", "width of the released model", "0.0079 at widths 1 and 100",
+         "2.0e-6 at width 100; 0.030 at width 1", "2 and 5 targets", _BALLE, "short"),
+    Item(BALLE, "Figure 18", "size of the fixed set", "0.0089 with 10,000", "4.4e-5 with 10,000", "4 targets", _BALLE,
+         "better"),
+    Item(BALLE, "Figure 20, Table IX", "CIFAR-10, epochs and rates, membership AUC beside", "curves", "no figure", "",
+         "", "not run"),
+    Item(BALLE, "Figure 21, appendix L", "error against the norm of the gradient", "a weak correlation",
+         "rank correlation 0.65 by ridge", "40 targets", _BALLE, "as printed"),
+    Item(BALLE, "Figure 22", "why ReLU is harder", "gradients of two targets", "no figure", "", "", "not run"),
+    Item(BALLE, "Tables V to VIII", "architectures and settings", "settings", "the same networks", "", _BALLE,
+         "as printed"),
+)  # fmt: skip
+
+
+def table() -> str:
+    """The items as Markdown, one table a paper."""
+    parts = []
+    for paper in dict.fromkeys(item.paper for item in ITEMS):
+        parts += [
+            f"## {paper}",
+            "",
+            "| in the paper | shows | printed | ours | over | state |",
+            "|---|---|---|---|---|---|",
+        ]
+        parts += [
+            f"| {one.item} | {one.shows} | {one.printed} | {one.ours} | {one.over or '-'} | {one.state} |"
+            for one in ITEMS
+            if one.paper == paper
+        ]
+        commands = dict.fromkeys(one.command for one in ITEMS if one.paper == paper and one.command)
+        parts += ["", "Repeated by " + ", ".join(f"`{command}`" for command in commands) + ".", ""]
+    return "\n".join(parts)
+
+
+def printed_items() -> str:
+    """The items for a terminal."""
+    lines: list[str] = []
+    for item in ITEMS:
+        lines += [f"{item.paper}, {item.item}: {item.shows}", f"    paper: {item.printed}"]
+        lines.append(f"    ours:  {item.ours}" + (f" ({item.over})" if item.over else "") + f": {item.state}")
+        if item.command:
+            lines.append(f"    {item.command}")
+    return "\n".join(lines)

@@ -97,11 +97,11 @@ class Descent:
             elif self._decay:
                 gradient = gradient.add(tensor, alpha=self._decay)
             if self._optimiser == "rmsprop":
-                gradient = self._scaled(number, gradient)
-            if self._optimiser in ("adam", "adamw"):
-                self._adam(number, tensor, gradient)
-            else:
+                self._rmsprop(number, tensor, gradient)
+            elif self._optimiser == "sgd":
                 self._sgd(number, tensor, gradient)
+            else:
+                self._adam(number, tensor, gradient)
 
     def _sgd(self, number: int, tensor: Tensor, gradient: Tensor) -> None:
         if self._momentum:
@@ -112,11 +112,16 @@ class Descent:
             gradient = gradient.add(velocity, alpha=self._momentum) if self._nesterov else velocity
         tensor.add_(gradient, alpha=-self.learning_rate)
 
-    def _scaled(self, number: int, gradient: Tensor) -> Tensor:
-        """RMSprop's gradient over the root of its mean square."""
-        square = self._second.setdefault(number, torch.zeros_like(gradient))
+    def _rmsprop(self, number: int, tensor: Tensor, gradient: Tensor) -> None:
+        square = self._second.setdefault(number, torch.zeros_like(tensor))
         square.mul_(SMOOTHING).addcmul_(gradient, gradient, value=1 - SMOOTHING)
-        return gradient / square.sqrt().add_(ADDED)
+        root = square.sqrt().add_(ADDED)
+        if not self._momentum:
+            tensor.addcdiv_(gradient, root, value=-self.learning_rate)
+            return
+        velocity = self._first.setdefault(number, torch.zeros_like(tensor))
+        velocity.mul_(self._momentum).addcdiv_(gradient, root)
+        tensor.add_(velocity, alpha=-self.learning_rate)
 
     def _adam(self, number: int, tensor: Tensor, gradient: Tensor) -> None:
         if number not in self._first:

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from divulge.core.losses import Evaluation, Loss, evaluate, labels_of, loss_of, shaped
+    from divulge.core.optim import Optimiser, Schedule
     from divulge.training.kkt_diagnosis import Diagnosis, diagnose
     from divulge.training.margin import Trained, to_margin
-    from divulge.training.recipe import Activation, Optimiser, Precision, Privacy, Recipe, TrainingDiverged
+    from divulge.training.recipe import Activation, Precision, Privacy, Recipe, TrainingDiverged
 
 _HOME = {
     **dict.fromkeys(("Evaluation", "Loss", "evaluate", "labels_of", "loss_of", "shaped"), "divulge.core.losses"),
     **dict.fromkeys(("Diagnosis", "diagnose"), "divulge.training.kkt_diagnosis"),
     **dict.fromkeys(("Trained", "to_margin"), "divulge.training.margin"),
-    **dict.fromkeys(
-        ("Activation", "Optimiser", "Precision", "Privacy", "Recipe", "TrainingDiverged"), "divulge.training.recipe"
-    ),
+    **dict.fromkeys(("Optimiser", "Schedule"), "divulge.core.optim"),
+    **dict.fromkeys(("Activation", "Precision", "Privacy", "Recipe", "TrainingDiverged"), "divulge.training.recipe"),
 }
 
 __all__ = [
-    "Activation", "Diagnosis", "Evaluation", "Loss", "Optimiser", "Precision", "Privacy", "Recipe", "Trained",
-    "TrainingDiverged", "diagnose", "evaluate", "labels_of", "loss_of", "shaped", "to_margin",
+    "Activation", "Diagnosis", "Evaluation", "Loss", "Optimiser", "Precision", "Privacy", "Recipe", "Schedule",
+    "Trained", "TrainingDiverged", "diagnose", "evaluate", "labels_of", "loss_of", "shaped", "to_margin",
 ]  # fmt: skip
 
 

@@ -10,11 +10,14 @@ one attack on one of them and judges what it claims; ``run`` counts the outcomes
 from __future__ import annotations
 
 import itertools
+import json
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -270,9 +273,9 @@ ATTACKS: dict[str, tuple[str, Callable[..., Extraction]]] = {
     "from_gradients": ("gradient", extraction.from_gradients),
     "from_values": ("value", extraction.from_values),
     "worst_case": ("value", extraction.worst_case),
-    "deep_from_gradients": ("gradient", extraction.deep_from_gradients),
     "softmax_regression": ("gradient", extraction.softmax_regression),
 }
+"""Every attack that may call a copy exact; ``deep_from_gradients`` is ``from_gradients`` under another name."""
 
 
 @dataclass(frozen=True)
@@ -351,7 +354,13 @@ def _wrong(case: Case, stolen: Extraction) -> float:
     return 1 - float(right.double().mean())
 
 
-def run(count: int = 2000, seed: int = 0, seconds: float | None = None, limit: float = LIMIT) -> dict[str, Any]:
+def run(
+    count: int = 2000,
+    seed: int = 0,
+    seconds: float | None = None,
+    limit: float = LIMIT,
+    record: Path | None = None,
+) -> dict[str, Any]:
     """All exact attacks on random functions of every kind, extremes among them.
 
     Parameters
@@ -364,6 +373,8 @@ def run(count: int = 2000, seed: int = 0, seconds: float | None = None, limit: f
         No function is begun after so many seconds.
     limit : float
         Seconds for an attack on a function.
+    record : Path, optional
+        A file that keeps every outcome as it comes. A run goes on with what an earlier one left there.
 
     Returns
     -------
@@ -372,14 +383,41 @@ def run(count: int = 2000, seed: int = 0, seconds: float | None = None, limit: f
     """
     torch.set_num_threads(1)
     kinds = [*KINDS, *EXTREMES]
-    counts, bad, slowest, begun, functions = Counter[str](), [], 0.0, time.monotonic(), 0
-    while functions < count and (seconds is None or time.monotonic() - begun <= seconds):
-        for attack in ATTACKS:
-            found = outcome(seed + functions, attack, kind=kinds[functions % len(kinds)], limit=limit)
-            counts[found.state] += 1
-            slowest = max(slowest, found.seconds)
-            if found.state in FAULTS:
-                bad.append(f"{found.attack} on {found.kind}, seed {found.seed}: {found.state}, {found.said[-200:]}")
+    done = _recorded(record)
+    found: list[Outcome] = []
+    begun, functions = time.monotonic(), 0
+    while functions < count:
+        key = seed + functions
+        if any((key, attack) not in done for attack in ATTACKS):
+            if seconds is not None and time.monotonic() - begun > seconds:
+                break
+            for attack in ATTACKS:
+                done[key, attack] = outcome(key, attack, kind=kinds[functions % len(kinds)], limit=limit)
+                _record(record, done[key, attack])
+        found += [done[key, attack] for attack in ATTACKS]
         functions += 1
-    return {"functions": functions, "runs": counts.total(), **dict(sorted(counts.items())), "slowest_seconds": slowest,
+    states = Counter(one.state for one in found)
+    bad = [
+        f"{one.attack} on {one.kind}, seed {one.seed}: {one.state}, {one.said[-200:]}"
+        for one in found
+        if one.state in FAULTS
+    ]
+    slowest = max((one.seconds for one in found), default=0.0)
+    return {"functions": functions, "runs": len(found), **dict(sorted(states.items())), "slowest_seconds": slowest,
             "bad": bad}  # fmt: skip
+
+
+def _recorded(record: Path | None) -> dict[tuple[int, str], Outcome]:
+    """The outcomes that a file keeps; a last line that was cut short is asked again."""
+    done: dict[tuple[int, str], Outcome] = {}
+    for line in record.read_text().splitlines() if record is not None and record.exists() else ():
+        with suppress(ValueError, TypeError):
+            one = Outcome(**json.loads(line))
+            done[one.seed, one.attack] = one
+    return done
+
+
+def _record(record: Path | None, one: Outcome) -> None:
+    if record is not None:
+        with record.open("a") as file:
+            file.write(json.dumps(asdict(one)) + "\n")

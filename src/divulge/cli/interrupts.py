@@ -48,6 +48,7 @@ class _Waiting:
 
     def __init__(self) -> None:
         self._waits = self._looks = False
+        self._main_thread = _thread.get_ident()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         looks, self._looks = self._looks, False
@@ -63,4 +64,7 @@ class _Waiting:
     def _look_again(self) -> None:
         time.sleep(_AGAIN)
         self._looks = True
-        _thread.interrupt_main(signal.SIGINT)
+        if hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(self._main_thread, signal.SIGINT)  # also ends a system call that waits
+        else:
+            _thread.interrupt_main(signal.SIGINT)

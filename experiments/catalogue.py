@@ -50,7 +50,8 @@ BENCHMARKS = (
     Experiment("extraction_labels", "one hidden layer from hard labels: labels a parameter", 60, "extraction_labels"),
     Experiment("extraction_values", "Milli et al. 2019, Algorithm 1-MQ: values a parameter", 10, "extraction_values"),
     Experiment("guards", "what every guard leaves to every attack", 15, "protection"),
-    Experiment("membership", "who was in the training set, by each method", 5, "../attacks/membership"),
+    Experiment("membership", "who was in the training set, by each method", 5, "membership"),
+    Experiment("epsilon_audit", "lower limits on epsilon by canaries, beside the claim", 5, "membership"),
     Experiment("http_throughput", "rows a second over HTTP", 1, "http_throughput"),
     Experiment("informed", "Balle et al. 2022, Theorems 1 and 8; beside ART", 5, "informed"),
     Experiment("informed_networks", "shadow models, ridge and inverted training on 50 targets", 8, "informed", "mnist"),
@@ -64,6 +65,9 @@ BENCHMARKS = (
     Experiment("oracle_overhead", "an oracle beside a plain call", 1, "oracle_overhead"),
     Experiment("peers_art", "functionally equivalent extraction beside ART", 10, "extraction"),
     Experiment("peers_mlserver", "`divulge serve` beside MLServer: rows a second and latencies", 3, "../reliability"),
+    Experiment(
+        "peers_membership", "membership beside Privacy Meter, LeakPro, SACRO-ML and ART", 30, "membership", "cifar10"
+    ),
     Experiment("protection", "private training beside plain, and beside Opacus", 4, "protection"),
     Experiment("reconstruction", "Haim et al. 2022 on unusual networks", 10, "reconstruction", "mnist"),
     Experiment("reliability", "hostile servers, kills, damaged journals, load and sizes", 120, "../reliability"),

@@ -12,7 +12,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 import divulge
 from divulge.auditing import registry
-from divulge.auditing.probes import attributes, membership
+from divulge.auditing.probes import attributes, copy_membership, informed, membership
 from divulge.report import schema
 
 
@@ -51,3 +51,35 @@ def test_they_say_what_they_miss(both: None) -> None:
     assert "training data was not given" in skipped["attribute-inference"]
     skipped = {s.name: s.reason for s in divulge.audit(model, training_data=people(0), time=60).skipped}
     assert "never saw were not given" in skipped["membership"]
+
+
+def test_a_copy_is_asked_who_was_in_it_beside_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "available_probes", lambda: list(copy_membership.PROBES))
+    model = RandomForestClassifier(50, random_state=0).fit(*people(0))
+    report = divulge.audit(model, training_data=people(0), unseen=people(1), time=200)
+    [found] = report.findings
+    assert found.name == "membership-on-a-copy"
+    assert found.measures["auc_at_the_endpoint"] > 0.7 > found.measures["auc_on_the_copy"]
+    assert [row[0] for row in found.tables[0].rows] == ["endpoint", "learned copy"]
+    assert (
+        found.ledger.value >= 150 + 450
+    )  # half of the unseen for the copy; members and the other half at the endpoint
+    assert "learned copy" in report.html()
+    few = tuple(part[:100] for part in people(1))
+    [skipped] = divulge.audit(model, training_data=people(0), unseen=few, time=20).skipped
+    assert "at least 200 unseen records" in skipped.reason
+
+
+def test_the_most_exposed_records_come_first_to_the_insider(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.linear_model import Ridge
+
+    rng = np.random.default_rng(0)
+    X, U = rng.normal(size=(2, 60, 4))
+    y, v = (rows @ np.arange(4.0) + 0.1 * rng.normal(size=60) for rows in (X, U))
+    monkeypatch.setattr(registry, "available_probes", lambda: list(informed.PROBES[:1]))
+    model = Ridge(alpha=0.1).fit(X, y)
+    [found] = divulge.audit(model, training_data=(X, y), unseen=(U, v), time=120).findings
+    rows = [row[0] for row in found.tables[0].rows]
+    assert rows[:3] == np.argsort((model.predict(X) - y) ** 2)[:3].tolist()  # fitted best
+    assert len(set(rows)) == 5
+    assert any(f"Records {rows[0]}, {rows[1]}, {rows[2]} came first" in note for note in found.notes)

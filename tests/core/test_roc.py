@@ -8,7 +8,7 @@ from scipy.stats import norm
 from sklearn import metrics
 
 from divulge.core.errors import InvalidInput
-from divulge.core.roc import area, rate_at, roc_curve
+from divulge.core.roc import area, area_difference, implied_epsilon, rate_at, roc_curve
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -58,3 +58,27 @@ def test_too_few_negatives_are_refused_with_the_number_that_it_takes() -> None:
         rate_at(np.zeros(10), np.zeros(500), 1.5)
     with pytest.raises(InvalidInput, match="finite"):
         area(np.array([np.nan]), np.zeros(3))
+
+
+def test_the_paired_difference_is_that_of_the_areas_and_its_interval_covers() -> None:
+    rng, held = np.random.default_rng(1), 0
+    truth = norm.cdf(0.5 / np.sqrt(2)) - norm.cdf(1 / np.sqrt(2))
+    for _ in range(300):
+        common = rng.normal(size=(2, 120))
+        one = common[0] + 1, common[1]
+        other = 0.8 * common[0] + 0.6 * rng.normal(size=120) + 0.5, 0.8 * common[1] + 0.6 * rng.normal(size=120)
+        value, low, high = area_difference(one, other)
+        held += low <= truth <= high
+    assert value == pytest.approx(area(*other).value - area(*one).value)
+    assert 0.91 <= held / 300 <= 0.99
+    with pytest.raises(InvalidInput, match="same records"):
+        area_difference((np.zeros(3), np.zeros(3)), (np.zeros(2), np.zeros(3)))
+
+
+def test_counts_of_randomised_response_imply_no_more_than_its_epsilon() -> None:
+    rng, epsilon = np.random.default_rng(0), 1.5
+    keep = np.exp(epsilon) / (1 + np.exp(epsilon))
+    counts = zip(rng.binomial(300, keep, 500), rng.binomial(300, 1 - keep, 500), strict=True)
+    found = [implied_epsilon(int(hits), 300, int(alarms), 300, delta=0.0, error=0.05) for hits, alarms in counts]
+    assert np.mean(np.array(found) > epsilon) <= 0.05
+    assert np.median(found) > 1.0

@@ -36,7 +36,9 @@ def forest(cancer: Data) -> RandomForestClassifier:
     return RandomForestClassifier(60, random_state=0).fit(*cancer[0])
 
 
-@pytest.mark.parametrize("method", ["loss", "confidence", "quantile", "rmia", "rmia-offline", "lira", "lira-offline"])
+@pytest.mark.parametrize(
+    "method", ["loss", "confidence", "quantile", "combined", "rmia", "rmia-offline", "lira", "lira-offline"]
+)
 def test_every_method_finds_the_members_of_a_forest(cancer: Data, forest: Any, method: Any) -> None:
     risk = divulge.membership.attack(
         forest, *cancer, method=method, train=RandomForestClassifier(60), shadows=4, check_distribution=False
@@ -51,10 +53,40 @@ def test_every_method_finds_the_members_of_a_forest(cancer: Data, forest: Any, m
 def test_reference_models_make_the_attack_stronger_and_auto_uses_them(cancer: Data, forest: Any) -> None:
     alone = divulge.membership.attack(forest, *cancer)
     beside = divulge.membership.attack(forest, *cancer, train=forest)
-    assert (alone.method, beside.method) == ("confidence", "rmia")
+    assert (alone.method, beside.method) == ("combined", "rmia")
     assert beside.auc > alone.auc + 0.05
     assert beside.epsilon > 0
     assert any("reference models" in note for note in alone.notes)
+
+
+@pytest.mark.slow
+def test_without_reference_models_auto_is_hardly_below_the_best_single_score() -> None:
+    """Summed over models of different kinds: on each of them another score is the best."""
+    behind = []
+    for seed in range(2):
+        inside, outside = halves("digits", seed)
+        sides = (inside[0][:400], inside[1][:400]), (outside[0][:400], outside[1][:400])
+        noise = np.random.default_rng(seed).integers(0, 3, 400)
+        for y in (sides[0][1], np.where(noise == 0, (sides[0][1] + 1) % 10, sides[0][1])):  # true and wrong labels
+            own = sides[0][0], y
+            model = RandomForestClassifier(20, random_state=seed).fit(*own)
+            found = {
+                method: divulge.membership.attack(model, own, sides[1], method=method, check_distribution=False).auc  # type: ignore[arg-type]
+                for method in ("loss", "confidence", "quantile", "auto")
+            }
+            behind.append(found["auto"] - max(found[method] for method in ("loss", "confidence", "quantile")))
+    assert np.mean(behind) > -0.005
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_combination_finds_nothing_where_there_is_nothing(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(900, 4)), rng.integers(0, 2, 900)
+    model = RandomForestClassifier(20, random_state=0).fit(X[:300], y[:300])  # neither side was in it
+    risk = divulge.membership.attack(model, (X[300:600], y[300:600]), (X[600:], y[600:]), check_distribution=False)
+    assert risk.method == "combined"
+    assert not risk.success
+    assert risk.epsilon < 0.7
 
 
 def test_a_seed_fixes_everything(cancer: Data, forest: Any) -> None:
@@ -133,6 +165,20 @@ def test_networks_recipes_functions_and_weights() -> None:
     gradients = divulge.membership.attack(network, *few, method="gradient", access="weights", check_distribution=False)
     assert gradients.queries == 0
     assert gradients.auc > 0.5
+
+
+def test_a_copy_tells_of_members_what_the_answers_carried(cancer: Data, forest: Any) -> None:
+    options: dict[str, Any] = {"train": forest, "shadows": 2}
+    same = divulge.membership.on_copy(forest, forest, *cancer, **options)
+    assert same.difference.value == 0
+    assert (same.shared, same.correlation) == (1.0, pytest.approx(1.0))
+    assert same.copy.auc == same.endpoint.auc
+    stranger = RandomForestClassifier(30, random_state=1).fit(*cancer[1])  # it has seen the others instead
+    turned = divulge.membership.on_copy(forest, stranger, *cancer, method="loss")
+    assert turned.difference.high < 0
+    assert not turned.success
+    assert "difference" in turned.as_dict()
+    assert turned.queries == len(cancer[0][1]) + len(cancer[1][1])  # the copy is asked for nothing
 
 
 def test_a_killed_run_goes_on_from_the_models_that_it_kept(cancer: Data, forest: Any, tmp_path: Path) -> None:

@@ -21,9 +21,12 @@ from divulge.cli.target_options import (
     opened,
 )
 from divulge.core.errors import AttackFailed, InvalidInput
+from divulge.core.storage import write_json
 
 if TYPE_CHECKING:
     from divulge.membership import Membership
+
+WITHOUT_REFERENCES = ("loss", "confidence", "quantile", "combined", "label", "gradient")
 
 
 def command(
@@ -49,12 +52,19 @@ def command(
     method: Annotated[
         str,
         typer.Option(
-            help="auto, loss, confidence, quantile, rmia, rmia-offline, lira, lira-offline, label or gradient."
+            help="auto, loss, confidence, quantile, combined, rmia, lira, each of the two -offline, label, gradient."
         ),
     ] = "auto",
     shadows: Annotated[int, typer.Option(help="How many reference models.")] = 8,
     access: Annotated[str | None, typer.Option(help="What the attacker sees: label, value or weights.")] = None,
     delta: Annotated[float, typer.Option(help="delta of the lower limit on epsilon.")] = 1e-5,
+    canaries: Annotated[
+        int | None,
+        typer.Option(help="Train the recipe once more with so many canaries: a lower limit on epsilon by one run."),
+    ] = None,
+    copy: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="A copy of the target: the same attack on it, side by side.")
+    ] = None,
     budget: Budget = None,
     input_shape: InputShape = None,
     fix: Fix = None,
@@ -88,12 +98,39 @@ def command(
             method=method, delta=delta, seed=seed, workers=jobs_of(workers),  # type: ignore[arg-type]
             folder=None if out is None else out / "reference_models",
         )  # fmt: skip
+        train = _train(target, recipe, clone, trust_pickle, "auto")
+        told, lines = risk.as_dict(), [_text(risk, out)]
+        if canaries is not None:
+            audited = _audited(train, inside, canaries, delta, seed)
+            told, lines = told | {"epsilon_audit": audited.as_dict()}, [*lines, f"By canaries, {audited}"]
+        if copy is not None:
+            copied = opened(copy, trust_pickle=trust_pickle or None)
+            both = membership.on_copy(oracle, copied, inside, outside, method=risk.method, train=train,  # type: ignore[arg-type]
+                                      shadows=shadows, seed=seed)  # fmt: skip
+            told, lines = told | {"on_copy": both.as_dict()}, [*lines, _copy_text(both)]
         if out is not None:
             risk.save(out)
             risk.picture(out / "roc.png")
-        show(risk.as_dict(), json_wanted=json, quiet=quiet, text=_text(risk, out))
+            write_json(out / "membership.json", told)
+        show(told, json_wanted=json, quiet=quiet, text="\n".join(lines))
         if not risk.success:
             raise AttackFailed(risk.reason)
+
+
+def _audited(train: Any, members: Any, canaries: int, delta: float, seed: int) -> Any:
+    from divulge import membership
+
+    if train is None:
+        raise InvalidInput("Canaries go into a new training run; say with --recipe or --clone how models are trained.")
+    return membership.epsilon_audit(train, *members, canaries=canaries, delta=delta, seed=seed)
+
+
+def _copy_text(both: Any) -> str:
+    value, low, high = both.difference
+    return (
+        f"On the copy: AUC {both.copy.auc:.3f}, {value:+.3f} beside the endpoint ({low:+.3f} to {high:+.3f}); "
+        f"{both.shared:.0%} of the most exposed members are the same."
+    )
 
 
 def sides(
@@ -125,7 +162,7 @@ def _train(target: str, recipe: Path | None, clone: bool, trust_pickle: bool, me
     beside = Path(target) if Path(target).is_dir() else Path(target).parent
     if recipe is not None:
         return Recipe.load(recipe)
-    if (beside / "recipe.json").is_file() and method not in ("loss", "confidence", "quantile", "label", "gradient"):
+    if (beside / "recipe.json").is_file() and method not in WITHOUT_REFERENCES:
         return Recipe.load(beside)
     return None
 

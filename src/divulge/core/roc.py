@@ -104,6 +104,40 @@ def area(positive: Scores, negative: Scores, confidence: float = 0.95) -> Estima
     return Estimate(auc, _expit(centre - half), _expit(centre + half))
 
 
+def area_difference(first: tuple[Scores, Scores], second: tuple[Scores, Scores], confidence: float = 0.95) -> Estimate:
+    """How much larger the second test's area is than the first's on the same records (DeLong 1988, paired).
+
+    Parameters
+    ----------
+    first, second : (array [n], array [m])
+        Finite scores of the positive and of the negative group by each test, in the same order.
+    confidence : float, default 0.95
+        Of the asymptotic interval.
+
+    Returns
+    -------
+    Estimate
+        The difference, and its limits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scores = np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.5])
+    >>> area_difference(scores, scores)
+    Estimate(value=0.0, low=0.0, high=0.0)
+    """
+    if any(len(one) != len(other) or len(one) < 2 for one, other in zip(first, second, strict=True)):
+        raise InvalidInput("Paired areas need both tests' scores of the same records, two of each group at least.")
+    value, variance = 0.0, 0.0
+    for side in (0, 1):
+        shares = [_placements(np.asarray(pair[side]), _sorted(pair[1 - side])) for pair in (first, second)]
+        difference = shares[1] - shares[0]
+        value = float(difference.mean()) if side == 0 else value
+        variance += float(difference.var(ddof=1)) / len(difference)
+    half = float(-ndtri((1 - confidence) / 2)) * math.sqrt(variance)
+    return Estimate(value, value - half, value + half)
+
+
 def rate_at(positive: Scores, negative: Scores, fpr: float, confidence: float = 0.95) -> Estimate:
     """The true positive rate at a false positive rate, with an interval that covers the threshold's error too.
 

@@ -2,7 +2,8 @@
 
 The auditor knows who was in (members) and holds records of the same kind that were not (non-members). The attack sees
 the model through an oracle, and where it may train, through reference models. Methods: ``calibration`` (one model
-alone), ``label_only``, ``likelihood_ratios`` (reference models), ``white_box`` (weights).
+alone), ``combined`` (several of those), ``label_only``, ``likelihood_ratios`` (reference models), ``white_box``
+(weights).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from divulge.core.errors import InvalidInput
 from divulge.core.roc import Estimate, area, rate_at
 from divulge.core.validation import checked_choice, checked_number, checked_seed, checked_whole
 from divulge.core.workers import Workers
-from divulge.membership import calibration, label_only, likelihood_ratios, white_box
+from divulge.membership import calibration, combined, label_only, likelihood_ratios, white_box
 from divulge.membership.distribution import distribution_area
 from divulge.membership.epsilon import epsilon_of_scores
 from divulge.membership.exposure import kinds_of_exposed
@@ -31,8 +32,9 @@ from divulge.oracles import Access, Oracle
 from divulge.oracles.record_scores import Asked, asked
 
 Method = Literal[
-    "auto", "loss", "confidence", "quantile", "rmia", "rmia-offline", "lira", "lira-offline", "label", "gradient"
-]
+    "auto", "loss", "confidence", "quantile", "combined", "rmia", "rmia-offline", "lira", "lira-offline", "label",
+    "gradient",
+]  # fmt: skip
 METHODS: tuple[Method, ...] = get_args(Method)
 WITH_REFERENCES: frozenset[str] = frozenset({"rmia", "rmia-offline", "lira", "lira-offline"})
 CONFIDENCE = 0.95
@@ -55,6 +57,15 @@ class _Case:
     seed: int
     workers: Workers
     folder: str | Path | None
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """The scores of both sides; and ``blind`` ones, which no record's side went into, for the limit on epsilon."""
+
+    inside: Array
+    outside: Array
+    blind: Pair
 
 
 def attack(
@@ -88,9 +99,10 @@ def attack(
         model. Without it the methods run that need no reference models.
     method : str, default "auto"
         ``"loss"`` and ``"confidence"`` (thresholds; the second calibrated by class), ``"quantile"`` (a regression on
-        the non-members), ``"rmia"`` and ``"lira"`` (reference models; with ``-offline`` only those that never saw the
-        record), ``"label"`` (decisions only), ``"gradient"`` (weights). ``"auto"`` takes rmia with ``train``, label
-        where only labels are shown, and confidence otherwise.
+        the non-members), ``"combined"`` (these three, and gradient where the weights are granted, weighed by what
+        tells other members from other non-members), ``"rmia"`` and ``"lira"`` (reference models; with ``-offline`` only
+        those that never saw the record), ``"label"`` (decisions only), ``"gradient"`` (weights). ``"auto"`` takes rmia
+        with ``train``, label where only labels are shown, and combined otherwise.
     shadows : int, default 8
         Number of reference models.
     access : {"label", "value", "gradient", "weights"}, optional
@@ -142,20 +154,21 @@ def attack(
     case = _Case(view, inside, outside, train, shadows, seed, workers, folder)
     chosen = _chosen(method, case)
     before = view.oracle.ledger.snapshot()
-    scored, rest = _scores(chosen, case)
+    scores = _scores(chosen, case)
     spent = view.oracle.ledger.snapshot() - before
     shift = distribution_area(inside.X, outside.X, seed) if check_distribution else Estimate(*[float("nan")] * 3)
     left_out = members_of(non_members) - len(kept)
     return _result(
-        case, scored, rest, shift, delta=delta, groups=subgroups, method=chosen, ledger=spent,
+        case, scores, shift, delta=delta, groups=subgroups, method=chosen, ledger=spent,
         notes=_notes(case, chosen, shift, left_out), seconds=time.perf_counter() - started,
     )  # fmt: skip
 
 
 def _result(
-    case: _Case, scored: Array, rest: Array, shift: Estimate, *, delta: float, groups: Sides | None, **run: Any
+    case: _Case, scores: _Scores, shift: Estimate, *, delta: float, groups: Sides | None, **run: Any
 ) -> Membership:
     inside, outside, seed = case.inside, case.outside, case.seed
+    scored, rest = scores.inside, scores.outside
     auc = area(scored, rest)
     half = np.random.default_rng([seed, 5]).permutation(len(rest))
     labelled = case.model.task == "classification"
@@ -166,7 +179,7 @@ def _result(
         auc_interval=(auc.low, auc.high),
         control=area(rest[half[::2]], rest[half[1::2]]),
         distribution=shift,
-        epsilon=epsilon_of_scores(scored, rest, delta=delta, confidence=CONFIDENCE, seed=seed),
+        epsilon=epsilon_of_scores(*scores.blind, delta=delta, confidence=CONFIDENCE, seed=seed),
         delta=delta,
         confidence=CONFIDENCE,
         by_class=_by_value(scored, rest, inside.y, outside.y) if labelled else {},
@@ -189,10 +202,10 @@ def _chosen(method: Method, case: _Case) -> Method:
     """The method that runs; refuses one that the access or the data does not allow."""
     values = case.model.oracle.allows("value")
     if method == "auto":
-        return "label" if not values else "rmia" if case.train is not None else "confidence"
+        return "label" if not values else "rmia" if case.train is not None else "combined"
     if method in WITH_REFERENCES and case.train is None:
         raise InvalidInput(
-            f"{method} compares with reference models; say with train= how they are trained, or choose confidence."
+            f"{method} compares with reference models; say with train= how they are trained, or choose combined."
         )
     if method != "label" and not values:
         raise InvalidInput(f'{method} needs values, and this oracle shows labels only; choose method="label".')
@@ -201,24 +214,43 @@ def _chosen(method: Method, case: _Case) -> Method:
     return method
 
 
-def _scores(method: Method, case: _Case) -> Pair:
+def _scores(method: Method, case: _Case) -> _Scores:
     if case.model.task == "regression" and not case.model.oracle.allows("value"):
         raise InvalidInput("Labels alone say nothing about a regression; membership needs its predictions.")
     inside, outside = case.inside, case.outside
     if method == "label":
         spread = outside.X.std(dim=0, correction=0)
         own, others = (label_only.label_scores(case.model, side, spread, case.seed) for side in (inside, outside))
-        return own, others
+        return _Scores(own, others, (own, others))
     if method == "gradient":
-        return white_box.gradient_scores(case.model, inside, outside)
+        calibrated, blind = white_box.gradient_scores(case.model, inside, outside)
+        return _Scores(*calibrated, blind)
     fits = case.model.fits(inside.X, inside.y), case.model.fits(outside.X, outside.y)
+    if method in WITH_REFERENCES:
+        compared = _against_references(method, case, np.concatenate(fits))
+        return _Scores(*compared, compared)
+    return _Scores(*_without_references(method, case, fits), fits)
+
+
+def _without_references(method: Method, case: _Case, fits: Pair) -> Pair:
     if method == "loss":
         return fits
+    standardised = calibration.by_class(*fits, *_classes(case))
     if method == "confidence":
-        return calibration.by_class(*fits, *_classes(case))
+        return standardised
     if method == "quantile":
-        return calibration.by_quantile(*fits, inside.X, outside.X, inside.y, outside.y, case.seed)
-    return _against_references(method, case, np.concatenate(fits))
+        return _by_quantile(case, fits)
+    found = [fits, standardised]
+    if len(case.outside) >= calibration.FEWEST_TO_LEARN:
+        found.append(_by_quantile(case, fits))
+    if case.model.oracle.allows("weights"):
+        found.append(white_box.gradient_scores(case.model, case.inside, case.outside)[0])
+    return combined.weighed(found, case.seed)
+
+
+def _by_quantile(case: _Case, fits: Pair) -> Pair:
+    inside, outside = case.inside, case.outside
+    return calibration.by_quantile(*fits, inside.X, outside.X, inside.y, outside.y, case.seed)
 
 
 def _against_references(method: Method, case: _Case, target: Array) -> Pair:

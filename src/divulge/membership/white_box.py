@@ -7,8 +7,6 @@ Gradients of single records are computed in batches by ``torch.func``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -20,18 +18,23 @@ from divulge.membership.calibration import by_class
 from divulge.membership.records import Records
 from divulge.oracles.record_scores import Asked
 
+Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 NUMBERS_AT_ONCE = 2**25
 """Gradient entries that are held at once."""
 
 
-def gradient_scores(model: Asked, inside: Records, outside: Records) -> tuple[Any, Any]:
-    """Scores of both sides: the mean over parameters of the standardised, negated logarithm of the gradient's norm."""
+def gradient_scores(model: Asked, inside: Records, outside: Records) -> tuple[Pair, Pair]:
+    """Scores of both sides: the mean over parameters of the negated logarithm of the gradient's norm.
+
+    They come standardised among the non-members of the same class, and as they are.
+    """
     network = model.oracle.weights()
     own, others = (_log_norms(network, model, side) for side in (inside, outside))
     flat = model.task == "regression"
     classes = [np.zeros(len(side)) if flat else side.y for side in (inside, outside)]
     pairs = [by_class(-own[:, p], -others[:, p], *classes) for p in range(own.shape[1])]
-    return np.mean([pair[0] for pair in pairs], axis=0), np.mean([pair[1] for pair in pairs], axis=0)
+    standardised = np.mean([pair[0] for pair in pairs], axis=0), np.mean([pair[1] for pair in pairs], axis=0)
+    return standardised, (-own.mean(axis=1), -others.mean(axis=1))
 
 
 def _log_norms(network: nn.Module, model: Asked, records: Records) -> NDArray[np.float64]:

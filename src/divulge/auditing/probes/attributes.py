@@ -10,7 +10,7 @@ import torch
 from scipy.special import ndtri
 
 from divulge.auditing import commands
-from divulge.auditing.probes.membership import _sides
+from divulge.auditing.probes.membership import sides_of
 from divulge.auditing.probes.probe import Probe, TimeUp, deadline, too_short
 from divulge.auditing.sentences import members as sentences
 from divulge.auditing.severity import severity_of
@@ -55,7 +55,7 @@ def _run(target: Target, seconds: float) -> Finding:
 
     started = time.perf_counter()
     access = "value" if target.grants("value") else "label"
-    (X, y), _ = _sides(target) if target.unseen_labels is not None else ((target.inputs, target.labels), None)
+    (X, y), _ = sides_of(target) if target.unseen_labels is not None else ((target.inputs, target.labels), None)
     assert X is not None
     kept = torch.randperm(len(X), generator=torch.Generator().manual_seed(target.seed))[:MOST].sort().values
     columns, found = _columns(target), dict[int, "Attribute"]()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from divulge.auditing import commands
+from divulge.auditing.exposed import most_exposed
 from divulge.auditing.probes.probe import Probe, TimeUp, deadline, too_short
 from divulge.auditing.sentences import records
 from divulge.auditing.severity import severity_of
@@ -33,6 +34,8 @@ MARGIN = 2.0
 TRIED_EPOCHS = 20
 RECORDS = 5
 """How many training records are left out, one at a time."""
+EXPOSED = 3
+"""How many of them are those that membership exposes most; the others are drawn at random."""
 
 
 @dataclasses.dataclass
@@ -231,9 +234,14 @@ def _finding(target: Target, name: str, attempt: _Attempt, seconds: float, start
         command=commands.informed(target, rows[0][0] if rows else 0),
         pictures=_pictures(target, attempt),
         tables=_tables(target, attempt, rows),
-        notes=tuple(dict.fromkeys([*attempt.notes, *attempt.reasons])),
+        notes=tuple(dict.fromkeys([*attempt.notes, *attempt.reasons, *_exposed_first(target)])),
         worst_record=_worst_record(rows) if taken else "",
     )
+
+
+def _exposed_first(target: Target) -> tuple[str, ...]:
+    first = most_exposed(target)[:EXPOSED]
+    return (records.exposed_first(first),) if first else ()
 
 
 def _worst_record(rows: list[tuple[int, float, float, float]]) -> str:
@@ -278,10 +286,11 @@ def _pictures(target: Target, attempt: _Attempt) -> tuple[Picture, ...]:
 
 
 def _chosen(target: Target) -> list[int]:
+    """The records most exposed by membership first, then others at random."""
     assert target.inputs is not None
     generator = torch.Generator().manual_seed(target.seed)
-    chosen: list[int] = torch.randperm(len(target.inputs), generator=generator)[:RECORDS].tolist()
-    return chosen
+    others: list[int] = torch.randperm(len(target.inputs), generator=generator)[:RECORDS].tolist()
+    return list(dict.fromkeys([*most_exposed(target)[:EXPOSED], *others]))[:RECORDS]
 
 
 def _units(target: Target) -> Tensor:

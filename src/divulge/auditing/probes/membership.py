@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from divulge.auditing import commands
+from divulge.auditing.exposed import remember
 from divulge.auditing.probes.probe import Probe, TimeUp, deadline
 from divulge.auditing.sentences import members as sentences
 from divulge.auditing.severity import severity_of
@@ -49,7 +50,7 @@ def _run(target: Target, seconds: float) -> Finding:
 
     started = time.perf_counter()
     access = "value" if target.grants("value") else "label"
-    inside, outside = (_sample(target, *side, access) for side in _sides(target))
+    inside, outside = (sample_of(target, *side, access) for side in sides_of(target))
     risk = membership.attack(target.oracle(access), inside, outside, seed=target.seed)  # type: ignore[arg-type]
     train, notes = target.recipe if target.recipe is not None else target.estimator, []
     if train is not None and access == "value":
@@ -66,7 +67,7 @@ def _run(target: Target, seconds: float) -> Finding:
     return _finding(target, risk, risk, notes, started)
 
 
-def _sides(target: Target) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def sides_of(target: Target) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Members and non-members, with labels as numbers of outputs."""
     assert target.inputs is not None
     assert target.unseen is not None
@@ -78,12 +79,18 @@ def _sides(target: Target) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]
     return (target.inputs, labels[0]), (target.unseen, labels[1])
 
 
-def _sample(target: Target, X: Tensor, y: Tensor, access: str) -> tuple[Tensor, Tensor]:
+def sample_of(target: Target, X: Tensor, y: Tensor, access: str) -> tuple[Tensor, Tensor]:
+    """As many records of a side as an audit scores."""
+    kept = _kept(target, len(X), access)
+    return X[kept], y[kept]
+
+
+def _kept(target: Target, records: int, access: str) -> Tensor:
     most = MOST if access == "value" else MOST // 4
     if target.options.budget is not None:
         most = max(FEWEST, min(most, target.options.budget // (2 if access == "value" else 50)))
-    kept = torch.randperm(len(X), generator=torch.Generator().manual_seed(target.seed))[:most].sort().values
-    return X[kept], y[kept]
+    order = torch.randperm(records, generator=torch.Generator().manual_seed(target.seed))
+    return order[:most].sort().values
 
 
 def outcome_of(risk: Membership) -> Outcome:
@@ -98,6 +105,9 @@ def outcome_of(risk: Membership) -> Outcome:
 def _finding(target: Target, risk: Membership, checked: Membership, notes: list[str], started: float) -> Finding:
     from divulge.membership.figure import roc_figure
 
+    assert target.inputs is not None
+    access = "value" if target.grants("value") else "label"
+    remember(target, _kept(target, len(target.inputs), access), risk.scores)
     outcome = outcome_of(risk) if checked.distribution[1] <= 0.5 else outcome_of(checked)
     adversary = ADVERSARIES["value" if target.grants("value") else "label"]
     guarantee = None if target.guarantee is None else target.guarantee.accounted_epsilon

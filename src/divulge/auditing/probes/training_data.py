@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from divulge.auditing import commands
+from divulge.auditing.exposed import most_exposed
 from divulge.auditing.probes.exact_copy import extract
 from divulge.auditing.probes.probe import Probe, TimeUp, deadline
 from divulge.auditing.sentences import records
@@ -152,6 +153,10 @@ def judge(target: Target, found: Any) -> dict[str, Any]:
     if target.unseen is not None:
         judged["by_chance"] = _chance(match.found(), len(target.inputs), match.false_positive_rate, len(target.unseen))
     came_back = match.correlation > match.threshold
+    exposed = most_exposed(target)
+    top = exposed[: max(10, len(exposed) // 20)]
+    if len(exposed) > len(top):
+        judged["most_exposed_found"] = f"{int(came_back[top].sum())} of {len(top)}"
     if bool(came_back.any()):
         judged["mean_squared_error"] = float((match.rebuilt - match.truth)[came_back].square().mean())
         if match.ssim is not None:

@@ -47,6 +47,33 @@ def regularise() -> str:
     return "Stop training earlier, regularise more, or show fewer digits of confident answers; then measure again."
 
 
+def copy_title(outcome: Outcome, how: str, copied: float, endpoint: float) -> str:
+    """The title of a membership attack on a copy."""
+    beside = f"AUC {size(copied)}, and {size(endpoint)} at the endpoint"
+    if outcome == "failed":
+        return f"A copy does not tell training records from others ({how} copy: {beside})"
+    return f"A copy tells training records from others too ({how} copy: {beside})"
+
+
+def copy_meaning(outcome: Outcome) -> str:
+    """What a membership attack on a copy means."""
+    if outcome == "failed":
+        return "Whoever copied the model through its answers cannot tell from the copy who was in the training set."
+    return (
+        "Whoever copied the model through its answers asks the copy about a person's record, as often as wanted and "
+        "without being seen, and learns whether it was used for training."
+    )
+
+
+def copy_certainty(members: int, others: int, difference: tuple[float, float, float]) -> str:
+    """What was checked of a membership attack on a copy."""
+    return (
+        f"{members:,} members and {others:,} non-members, which the copy did not ask about, were scored by the same "
+        f"attack on both. The copy's AUC less the endpoint's is {difference[0]:+.3f} ({difference[1]:+.3f} to "
+        f"{difference[2]:+.3f})."
+    )
+
+
 def attributes_title(outcome: Outcome, column: str, advantage: float) -> str:
     """The title of an attribute attack."""
     if outcome == "failed":

@@ -107,6 +107,12 @@ def refit_preprocessing(step: str) -> str:
     )
 
 
+def exposed_first(rows: list[int]) -> str:
+    """Which of the records were chosen because membership exposes them."""
+    named = ", ".join(str(row) for row in rows)
+    return f"Records {named} came first because membership exposes them most; the others were drawn at random."
+
+
 def fewer_digits() -> str:
     """What rounding of the weights may do."""
     return "Release fewer digits of the weights: the error of the rebuilt record grows with their rounding."

@@ -31,6 +31,7 @@ def recalled() -> Any:
     return RandomForestClassifier(50, random_state=0).fit(X, y), X, y
 
 
+@pytest.mark.slow
 def test_a_forest_that_recalls_its_records_adds_to_imputation_and_only_for_members(recalled: Any) -> None:
     forest, X, y = recalled
     groups = np.where(X[:, 2] > 0, "a", "b")
@@ -50,6 +51,7 @@ def test_a_forest_that_recalls_its_records_adds_to_imputation_and_only_for_membe
     assert right[risk.worst(30)].mean() > right.mean()
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_recall_adds_nothing() -> None:
     X, y = people(240, 10)
     model = LogisticRegression().fit(X, y)
@@ -59,6 +61,7 @@ def test_a_model_that_does_not_recall_adds_nothing() -> None:
     assert "adds nothing certain" in risk.reason
 
 
+@pytest.mark.slow
 def test_a_model_of_other_people_adds_nothing() -> None:
     X, y = people(240, 3)
     stranger = RandomForestClassifier(50, random_state=0).fit(*people(240, 4))
@@ -70,6 +73,7 @@ def own(recalled: Any) -> Any:
     return divulge.attributes.attack(*recalled, column=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fredrikson", "csmia"])
 def test_the_published_attacks_are_judged_by_the_same_baseline(recalled: Any, own: Any, method: Any) -> None:
     printed = divulge.attributes.attack(*recalled, column=0, method=method)
@@ -77,6 +81,7 @@ def test_the_published_attacks_are_judged_by_the_same_baseline(recalled: Any, ow
     assert printed.majority < printed.accuracy < own.accuracy + 0.05
 
 
+@pytest.mark.slow
 def test_labels_alone_and_regressions_and_quantities(recalled: Any) -> None:
     forest, X, y = recalled
     labels = divulge.attributes.attack(forest, X, y, column=0, access="label")
@@ -90,6 +95,7 @@ def test_labels_alone_and_regressions_and_quantities(recalled: Any) -> None:
     assert risk.advantage > 0
 
 
+@pytest.mark.slow
 def test_one_hot_columns_are_one_attribute(recalled: Any) -> None:
     _, X, y = recalled
     hot = np.column_stack([X[:, 0] == value for value in range(3)] + [X[:, 1:]]).astype(float)

@@ -156,6 +156,7 @@ def test_records_are_rebuilt_on_worker_processes_as_they_are_here(monkeypatch: p
     assert [row[1] for row in there.tables[0].rows] == pytest.approx([row[1] for row in here.tables[0].rows])
 
 
+@pytest.mark.slow
 def test_where_nothing_fits_there_is_a_page_that_says_so() -> None:
     report = divulge.audit(relu_network(), access="label", guard="label", time=10)
     assert "span-from-labels" in {s.name for s in report.skipped} | set(names(report))

@@ -28,6 +28,7 @@ def people(seed: int) -> tuple[Any, Any]:
     return X, 1 + ((kind == 3) ^ (rng.random(300) < 0.2)).astype(int)
 
 
+@pytest.mark.slow
 def test_a_forest_that_recalls_its_records_gives_away_members_and_a_column(both: None) -> None:
     model = RandomForestClassifier(50, random_state=0).fit(*people(0))  # labels 1 and 2
     report = divulge.audit(model, training_data=people(0), unseen=people(1), time=200, columns=["kind", "a", "b", "c"])

@@ -48,6 +48,7 @@ def test_pictures_get_convolutions_and_small_ones_do_not():
     assert plan.student()(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
 
 
+@pytest.mark.slow
 def test_columns_in_units_of_their_own_are_standardised(forest):
     plan = StudentPlan("network", True, (30,), 2)
     view = divulge.oracle(forest, access="value")

@@ -252,6 +252,7 @@ def test_a_record_that_leaks_through_a_scaler_names_the_scaler_and_no_remedy_tha
     assert not any("digits" in sentence and "Release" in sentence for sentence in leak.untested)
 
 
+@pytest.mark.slow
 def test_answering_decisions_only_is_not_called_a_stop() -> None:
     report = divulge.audit(relu_network(), access="value", time=20)
     copied = next(f for f in report.findings if f.name == "copy-from-values")
@@ -337,6 +338,7 @@ def test_probabilities_of_a_logistic_regression_are_not_steps_and_no_guess_skips
         assert exact_copy.PROBES[0].obstacle(replace(target, kind=kind)) == ""  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_predictions_say_what_they_show() -> None:
     from sklearn.linear_model import Ridge
 

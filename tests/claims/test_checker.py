@@ -66,6 +66,7 @@ def with_copy(audit, subject, said, *, model):
     return dataclasses.replace(audit, report=report, calls=[call])
 
 
+@pytest.mark.slow
 def test_an_honest_report_has_no_false_claim(honest, subject):
     assert not checks.wrong(checks.check(honest, subject, rerun=False))
 

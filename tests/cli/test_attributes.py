@@ -7,12 +7,14 @@ from pathlib import Path
 
 import joblib
 import numpy as np
+import pytest
 from sklearn.ensemble import RandomForestClassifier
 from typer.testing import CliRunner
 
 from divulge.cli import app
 
 
+@pytest.mark.slow
 def test_columns_are_inferred_written_and_refused(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 2, 200), rng.normal(size=(200, 2))]).astype(float)

@@ -17,6 +17,7 @@ def _bound(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_noise_and_epsilon_under_each_bound_and_a_plot(tmp_path: Path) -> None:
     code, text, _ = _bound("--data", "digits", "--gamma", "0.05", "--eta", "0.01", "--out", str(tmp_path))
     assert code == 0

@@ -31,6 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_record_left_out_comes_back_through_training_itself(trained: Path, tmp_path: Path) -> None:
     done = run("informed", str(trained), "--leave-out", "3", "--json", "--out", str(tmp_path))
     assert done.exit_code == 0, done.stderr

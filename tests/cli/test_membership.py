@@ -32,6 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_members_of_a_forest_are_found_and_written(folder: Path, tmp_path: Path) -> None:
     given = [str(folder / "forest.joblib"), "--trust-pickle", "--members", str(folder / "members.npz")]
     given += ["--non-members", str(folder / "others.npz")]
@@ -48,6 +49,7 @@ def test_members_of_a_forest_are_found_and_written(folder: Path, tmp_path: Path)
     assert "epsilon is at least" in text
 
 
+@pytest.mark.slow
 def test_a_trained_model_brings_its_data_and_its_recipe(tmp_path: Path) -> None:
     made = run("train", "--data", "digits", "--widths", "64,32,10", "--rows", "300", "--epochs", "60", "--out",
                str(tmp_path / "model"), "--quiet")  # fmt: skip

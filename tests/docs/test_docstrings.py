@@ -94,6 +94,7 @@ def rendered(thing: Any) -> Iterator[Any]:
                 yield from rendered(member)
 
 
+@pytest.mark.slow
 def test_the_site_has_nothing_to_warn_about(caplog: pytest.LogCaptureFixture) -> None:
     package = griffe.load("divulge", search_paths=[SOURCE.parent], docstring_parser="numpy", resolve_aliases=True)
     with caplog.at_level(logging.WARNING, logger="griffe"):

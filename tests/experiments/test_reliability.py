@@ -9,6 +9,7 @@ from experiments.random_functions import ATTACKS, outcome
 from experiments.reliability import damaged_journals, hostile_servers, killed_runs, malformed_requests
 
 
+@pytest.mark.slow
 def test_no_hostile_server_hangs_breaks_or_fills_the_client():
     modes = [mode for mode in hostile_servers.modes() if mode[1] not in {name for name, _ in hostile_servers._drips()}]
     assert len(hostile_servers.modes()) >= 150

@@ -36,6 +36,7 @@ def error(model: nn.Module, copy: nn.Module, inputs: int, points: int = POINTS) 
         return float(torch.maximum(near, far) / model(X).std(dim=0).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("widths", "most"),
     [((20, 16, 16, 1), 900), ((10, 12, 8, 1), 4000), ((40, 16, 12, 12, 2), 4000)],
@@ -52,6 +53,7 @@ def test_gradients_copy_any_depth_exactly(widths, most):
     assert error(model, stolen.model, widths[0]) < 1e-9
 
 
+@pytest.mark.slow
 def test_values_copy_two_layers_exactly():
     model = network(20, 16, 16, 1, seed=5)
     stolen = from_values(divulge.oracle(model, access="value"), seed=0)
@@ -145,6 +147,7 @@ def test_a_seed_fixes_everything():
     assert torch.equal(runs[0].model(X), runs[1].model(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("access", ["gradient", "value"])
 def test_several_layers_in_float32_are_named_and_not_searched(access):
     attack = from_gradients if access == "gradient" else from_values

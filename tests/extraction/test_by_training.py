@@ -129,6 +129,7 @@ def test_gradients_that_tell_nothing_of_the_values_do_not_mislead(
     assert any("how the values differ" in note for note in led.notes)
 
 
+@pytest.mark.slow
 def test_absolute_gradients_are_recognised_and_still_leak(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     from divulge.oracles.guards.explained import Explained
 

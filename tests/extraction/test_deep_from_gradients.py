@@ -63,6 +63,7 @@ def test_linear_and_constant_targets_are_not_certified_as_what_they_are_not():
         assert not stolen.exact or stolen.worst_error < 1e-9
 
 
+@pytest.mark.slow
 def test_a_network_deeper_than_the_layers_allowed_is_named():
     model = network(20, 10, 10, 10, 1, seed=0)
     stolen = from_gradients(divulge.oracle(model, access="gradient"), layers=2)

@@ -38,6 +38,7 @@ def neuron_error(stolen: divulge.extraction.LabelCopy, model: MLP) -> float:
     return float(torch.cdist(true, both).min(dim=1).values.max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("widths", "seed"), [([8, 6, 1], 0), ([10, 6, 3], 1), ([6, 9, 2], 2)])
 def test_one_hidden_layer_is_rebuilt_neuron_by_neuron(widths, seed):
     model = balanced_network(widths, seed)
@@ -63,6 +64,7 @@ def test_linear_and_softmax_regression(widths):
     torch.testing.assert_close(factor * copy, truth, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_seed_fixes_the_run_and_only_labels_are_asked():
     oracles = [divulge.oracle(balanced_network([6, 4, 1], 5), access="label") for _ in range(2)]
     first, second = (from_labels(oracle, seed=7, checks=200) for oracle in oracles)
@@ -72,6 +74,7 @@ def test_a_seed_fixes_the_run_and_only_labels_are_asked():
     assert first.requests < first.queries
 
 
+@pytest.mark.slow
 def test_every_row_stays_within_the_bounds():
     model = balanced_network([6, 4, 1], 8)
     model[0].bias.data -= model[0].weight.data @ torch.full((6,), 0.5).double() * 4
@@ -168,6 +171,7 @@ def test_labels_that_are_sometimes_wrong_are_outvoted():
     assert neuron_error(stolen, model) < 1e-7
 
 
+@pytest.mark.slow
 def test_float32_answers_bound_what_is_claimed():
     model = balanced_network([10, 6, 3], 0).float()
     stolen = from_labels(divulge.oracle(model, access="label"), seed=0, checks=500)

@@ -65,6 +65,7 @@ def _layers(seed: int, inputs: int, hidden: int) -> Callable[[Tensor], Tensor]:
     return lambda X: torch.relu(X @ A.T + b) @ W[:, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_data", [False, True])
 def test_a_kernel_machine_in_own_units_is_never_exact(with_data: bool) -> None:
     X, y = load_breast_cancer(return_X_y=True)

@@ -126,6 +126,7 @@ def test_it_can_be_stopped_at_every_training_step():
         divulge.informed.direct(RECIPE, model, X[KNOWN], y[KNOWN], labels=[int(y[330])], runs=30)
 
 
+@pytest.mark.slow
 def test_noisy_weights_still_beat_the_class_mean():
     model = released(RECIPE, [340])[0]
     generator = torch.Generator().manual_seed(0)
@@ -156,6 +157,7 @@ class TestBadInput:
         with pytest.raises(NotReproduced, match="initial weights"):
             divulge.informed.direct(RECIPE, other, X[KNOWN], y[KNOWN])
 
+    @pytest.mark.slow
     def test_a_hard_record_is_not_mistaken_for_a_wrong_recipe(self):
         for row in (300, 311):
             wrong = (y[row] + 3) % 10

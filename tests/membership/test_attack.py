@@ -50,6 +50,7 @@ def test_every_method_finds_the_members_of_a_forest(cancer: Data, forest: Any, m
     assert risk.ledger.value == risk.queries == len(cancer[0][1]) + len(cancer[1][1])
 
 
+@pytest.mark.slow
 def test_reference_models_make_the_attack_stronger_and_auto_uses_them(cancer: Data, forest: Any) -> None:
     alone = divulge.membership.attack(forest, *cancer)
     beside = divulge.membership.attack(forest, *cancer, train=forest)
@@ -89,6 +90,7 @@ def test_the_combination_finds_nothing_where_there_is_nothing(seed: int) -> None
     assert risk.epsilon < 0.7
 
 
+@pytest.mark.slow
 def test_a_seed_fixes_everything(cancer: Data, forest: Any) -> None:
     first, second = (
         divulge.membership.attack(forest, *cancer, train=forest, shadows=2, seed=5).as_dict() for _ in range(2)
@@ -96,6 +98,7 @@ def test_a_seed_fixes_everything(cancer: Data, forest: Any) -> None:
     assert first | {"seconds": 0} == second | {"seconds": 0}
 
 
+@pytest.mark.slow
 def test_the_result_has_rates_controls_classes_and_the_most_exposed(cancer: Data, forest: Any, tmp_path: Path) -> None:
     groups = tuple(np.where(X[:, 0] > np.median(X[:, 0]), "large", "small") for X, _ in cancer)
     risk = divulge.membership.attack(forest, *cancer, method="loss", groups=groups)
@@ -148,6 +151,7 @@ def test_a_regression_gives_its_members_away_by_its_errors() -> None:
         assert risk.by_class == {}
 
 
+@pytest.mark.slow
 def test_networks_recipes_functions_and_weights() -> None:
     inside, outside = halves("digits")
     few = (inside[0][:250], inside[1][:250]), (outside[0][:250], outside[1][:250])

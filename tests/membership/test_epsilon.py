@@ -34,6 +34,7 @@ def test_the_limit_is_the_epsilon_at_which_the_test_turns() -> None:
     assert one_run_epsilon(48, 100, 200) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
 def test_randomised_response_is_not_said_to_leak_more_than_it_does(epsilon: float) -> None:
     over = 0

@@ -31,6 +31,7 @@ def study() -> StudySetup:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_without_a_guard_the_copy_is_exact_and_the_span_whole(study: StudySetup) -> None:
     for attack in ("exact copy from gradients", "exact copy from values"):
         left = run_attack("", attack, study)

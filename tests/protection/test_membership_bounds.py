@@ -36,6 +36,7 @@ def test_randomised_response_reaches_the_bound_of_epsilon(epsilon: float) -> Non
     assert membership_advantage_bound(epsilon=epsilon, delta=0.01) == pytest.approx(best, abs=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.2, 1.0])
 def test_concentrated_and_renyi_bounds_hold_for_the_gaussian_mechanism_that_has_them(mu: float) -> None:
     rho = mu**2 / 2

@@ -82,6 +82,7 @@ def test_a_guarantee_stands_beside_the_attacks_on_records_only() -> None:
     assert worst_cases(report(record, target=seeded))[0].proven == "none"
 
 
+@pytest.mark.slow
 def test_two_tagged_pages_with_everything_to_decide_on(weasyprint: None, tmp_path: Path) -> None:
     path = report(finding("d", "prediction client", "high")).save(tmp_path / "report.pdf")
     content = path.read_bytes()
@@ -100,6 +101,7 @@ def test_two_tagged_pages_with_everything_to_decide_on(weasyprint: None, tmp_pat
     document.close()
 
 
+@pytest.mark.slow
 def test_hostile_names_stay_text_and_do_not_fill_pages(weasyprint: None) -> None:
     made = report(
         finding("d", "insider", "high", remedies=(HOSTILE,) * 9, worst_record=HOSTILE),

@@ -46,6 +46,7 @@ def span(trained: MLP) -> Span:
     return from_gradients(divulge.oracle(trained, access="gradient"))
 
 
+@pytest.mark.slow
 def test_what_is_relevant_is_answered_the_same(trained: MLP, span: Span, digits: Tensor) -> None:
     seen = relevant(digits[:50], span)
     oracle = divulge.oracle(trained, access="value")

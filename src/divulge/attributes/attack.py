@@ -121,14 +121,14 @@ def attack(
     bins = checked_whole("bins", bins, at_least=2, at_most=20)
     rows, labels = _checked(X, y, "records", None)
     hidden = hidden_column(rows, column, tuple(names) or tuple(map(str, getattr(X, "columns", ()))), bins)
+    subgroups = _checked_groups(groups, len(rows))
     view = asked(model, labels, access=access, **_shape(model, rows))
     before = view.oracle.ledger.snapshot()
     answers = _answers(view, hidden, rows, labels)
     others = None if non_members is None else _others(view, hidden, non_members, rows.shape[1])
     spent = view.oracle.ledger.snapshot() - before
     judged = _judged(chosen, hidden, rows, labels, answers, others, seed)
-    return _result(hidden, judged, _checked_groups(groups, len(rows)), method=chosen, seed=seed, ledger=spent,
-                   started=started)  # fmt: skip
+    return _result(hidden, judged, subgroups, method=chosen, seed=seed, ledger=spent, started=started)
 
 
 # -- asking the model -------------------------------------------------------------------------------------------------

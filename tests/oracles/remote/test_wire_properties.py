@@ -204,6 +204,7 @@ RESPONSES = st.binary(max_size=120) | st.builds(
 )
 
 
+@pytest.mark.slow
 @given(sent=RESPONSES)
 @settings(MANY, max_examples=80)
 def test_any_bytes_on_the_socket_end_in_an_answer_or_a_divulge_error(server, sent):

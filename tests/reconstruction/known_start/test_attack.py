@@ -110,6 +110,7 @@ def test_a_broken_difference_gives_nothing() -> None:
         reconstruction.from_weights(broken(RECIPE.train(X, y), start), start=start)
 
 
+@pytest.mark.slow
 def test_a_start_in_a_file_and_the_saved_result(tmp_path: Path) -> None:
     X, y, _ = digits(8, 1)
     models.save(RECIPE.initial_model(), tmp_path / "base")

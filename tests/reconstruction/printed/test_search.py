@@ -55,6 +55,7 @@ def test_the_best_settings_give_the_score_they_are_said_to(model: nn.Module, tmp
     assert -found.residual == pytest.approx(best.score)
 
 
+@pytest.mark.slow
 def test_with_training_inputs_runs_are_judged_by_them(target: Target, tmp_path: Path) -> None:
     best = reconstruction.search(
         target.model, n=8, training_inputs=target.X, trials=2, settings=QUICK, storage=tmp_path / "search.db"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+import weakref
 
 import pytest
 import torch
 
 from divulge.auditing import TimeUp
-from divulge.auditing.hard_stop import hard_stop
+from divulge.auditing.hard_stop import AGAIN, hard_stop
 
 
 def _busy(seconds):
@@ -49,3 +50,30 @@ def test_gradients_are_as_before_after_the_alarm():
     with pytest.raises(TimeUp), hard_stop(0.05, given=0.05):
         _gradients_off()
     assert torch.is_grad_enabled()
+
+
+class _Held:
+    pass
+
+
+class _SlowToDelete:
+    def __del__(self):
+        _busy(0.2)
+
+
+def _drop_and_go_on(held):
+    held.clear()  # the alarm rings while the object goes, where nothing can be raised
+    _busy(0.9 * AGAIN)
+
+
+def test_an_alarm_that_python_drops_in_a_destructor_rings_again():
+    with pytest.raises(TimeUp), hard_stop(0.05, given=0.05):
+        _drop_and_go_on([_SlowToDelete()])
+
+
+def test_an_alarm_that_python_drops_in_the_callback_of_a_weak_reference_rings_again():
+    held = [_Held()]
+    reference = weakref.ref(held[0], lambda _: _busy(0.2))
+    with pytest.raises(TimeUp), hard_stop(0.05, given=0.05):
+        _drop_and_go_on(held)
+    assert reference() is None

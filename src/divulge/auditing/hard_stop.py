@@ -3,13 +3,15 @@
 Attacks poll a deadline at every query and progress report. Computations of other libraries do not, and some steps of
 our own are long. The alarm needs the main thread and a system that has it; elsewhere the polls are all there is. It
 cannot interrupt a single call into compiled code, and is raised when that call returns. It waits for the end of an
-import: a module that is imported in part stays broken for the rest of the process. Where it interrupts the end of a
+import: a module that is imported in part stays broken for the rest of the process. Python drops what is raised in the
+callback of a weak reference or in a destructor; the alarm then rings again at once. Where it interrupts the end of a
 ``torch.no_grad`` block, gradients would stay off; they are set back.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +24,8 @@ from divulge.core.importing import importing
 
 AGAIN = 3.0
 """Seconds until the next alarm, if an attack catches the first and goes on."""
-IMPORTING = 0.05
-"""Seconds until the next alarm, if a module is being imported."""
+SOON = 0.05
+"""Seconds until the next alarm, if a module is being imported or Python dropped the first."""
 
 
 @contextmanager
@@ -39,14 +41,24 @@ def hard_stop(seconds: float, *, given: float) -> Iterator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
         if not importing(frame):
             raise TimeUp(too_short(given))
-        signal.setitimer(signal.ITIMER_REAL, IMPORTING, AGAIN)
+        signal.setitimer(signal.ITIMER_REAL, SOON, AGAIN)
+
+    hook = sys.unraisablehook
+
+    def dropped(raised: sys.UnraisableHookArgs) -> None:
+        if isinstance(raised.exc_value, TimeUp):
+            signal.setitimer(signal.ITIMER_REAL, SOON, AGAIN)
+        else:
+            hook(raised)
 
     gradients = torch.is_grad_enabled()
     before = signal.signal(signal.SIGALRM, ring)
+    sys.unraisablehook = dropped
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), AGAIN)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
+        sys.unraisablehook = hook
         signal.signal(signal.SIGALRM, before)
         torch.set_grad_enabled(gradients)

@@ -26,8 +26,8 @@ from divulge.oracles.ledger import Spent
 from divulge.oracles.outputs import (
     LogitOracle,
     Outputs,
-    are_complements,
     checked_outputs,
+    coarse_class,
     logit_span,
     output_layer,
     outputs_shown,
@@ -38,9 +38,15 @@ KEPT_NUMBERS = 2**25
 """Most numbers of a run's rows that are kept, 256 MB; of longer runs a random part of the rows is kept."""
 LARGEST, SMALLEST = 1e100, 1e-100
 """Answers beyond this size, or all below it, are refused: squares of them leave the range of float64."""
-TYPICAL_ROWS = 32
-"""Rows asked to find where probabilities do not round to 0 or 1."""
+TYPICAL_ROWS = 8
+"""Rows asked to find how probabilities are computed, and where they do not round to 0 or 1."""
+LEAST_PRECISE = 0.25
+"""Share of typical inputs with precise logits from which on an attack that can leave out the others asks there."""
+FARTHER = (3.0, 10.0, 30.0, 100.0)
+"""Where another decision is looked for, in lengths of a typical input, if typical ones all round to the same."""
 HALVINGS = 40
+FARTHEST = 1e6
+"""How far out an attack may ask that leaves out what is not precise, in lengths of a typical input."""
 NEAREST_REACH, WANTED_REACH = 2.0, 4.0
 """If typical inputs reach fewer than the first number of lengths before probabilities round, the coordinates shrink so
 that they reach the second number."""
@@ -134,6 +140,8 @@ class AttackSpace:
     """What the target's ledger showed before the attack."""
     claimed: Region | None = None
     """The inputs that the copy is claimed for, where the attack asks closer to a decision boundary than that."""
+    selects: bool = False
+    """Whether the attack leaves out rows whose logits are not precise, so that it may ask typical inputs."""
 
     def typical(self, U: Tensor) -> Tensor:
         """Rows N(0, I) [n, d] as typical inputs of the claim, in the attack's coordinates."""
@@ -156,10 +164,7 @@ class AttackSpace:
     def precise(self, truth: Tensor) -> Tensor:
         """Rows [n] whose logits are known precisely: those of probabilities that round to 0 or 1 are not."""
         logits = self.oracle.oracle
-        if not isinstance(logits, LogitOracle):
-            return torch.ones(len(truth), dtype=torch.bool)
-        size = truth.abs().amax(dim=1) if truth.shape[1] == 1 else truth.amax(dim=1) - truth.amin(dim=1)
-        return size <= logits.largest_logit
+        return logits.precise(truth) if isinstance(logits, LogitOracle) else torch.ones(len(truth), dtype=torch.bool)
 
     def may_be_probabilities(self, values: Tensor) -> bool:
         """Whether a single output, taken for a logit, stays within [0, 1] and is curved there: a probability."""
@@ -182,7 +187,8 @@ class AttackSpace:
     def as_probabilities(self, seed: int) -> AttackSpace:
         """The same target, asked for the logit behind its single probability."""
         target = self.oracle.oracle.oracle if isinstance(self.oracle.oracle, RegionOracle) else self.oracle.oracle
-        return replace(_space(target, self.region, "probabilities", seed), before=self.before)
+        space = _space(target, self.region, "probabilities", seed, selects=self.selects)
+        return replace(space, before=self.before)
 
     def network(self, estimate: NetworkEstimate) -> NetworkEstimate:
         """An estimate in the attack's coordinates, in the target's own."""
@@ -221,11 +227,13 @@ class AttackSpace:
         return replace(stolen, model=model, notes=(*stolen.notes, note), facts=facts, region=self.region)
 
 
-def attack_space(oracle: Oracle, *, inputs: Any = None, outputs: Outputs | None = None, seed: int = 0) -> AttackSpace:
+def attack_space(
+    oracle: Oracle, *, inputs: Any = None, outputs: Outputs | None = None, seed: int = 0, selects: bool = False
+) -> AttackSpace:
     """The space for an exact attack on ``oracle``.
 
     ``inputs`` are rows like the target's data, or None for N(0, I). ``outputs`` is what the target shows; None asks two
-    rows of a target with several outputs to find out.
+    rows of a target with several outputs to find out. An attack that ``selects`` uses precise logits only.
     """
     checked_outputs(outputs)
     before = oracle.ledger.snapshot()
@@ -235,46 +243,53 @@ def attack_space(oracle: Oracle, *, inputs: Any = None, outputs: Outputs | None 
         if oracle.output_dim > 1:
             rows = torch.randn(2, oracle.input_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
             outputs = outputs_shown(region.oracle(oracle).value(rows).to(torch.float64), oracle.threshold)
-    return replace(_space(oracle, region, outputs, seed), before=before)
+    return replace(_space(oracle, region, outputs, seed, selects=selects), before=before)
 
 
-def _space(oracle: Oracle, region: Region, outputs: Outputs, seed: int) -> AttackSpace:
+def _space(oracle: Oracle, region: Region, outputs: Outputs, seed: int, *, selects: bool) -> AttackSpace:
     before = oracle.ledger.snapshot()
     if outputs == "logits":
-        return AttackSpace(Recorder(region.oracle(oracle), seed), region, outputs, math.inf, before)
+        return AttackSpace(Recorder(region.oracle(oracle), seed), region, outputs, math.inf, before, selects=selects)
     generator = torch.Generator().manual_seed(seed)
-    logits = _logit_oracle(oracle, region, outputs, generator)
-    reach, claimed = logits.reach(generator), None
+    rows = torch.randn(TYPICAL_ROWS, oracle.input_dim, generator=generator, dtype=torch.float64)
+    inner = region.oracle(oracle)
+    shown = inner.value(rows)
+    logits = LogitOracle(inner, outputs, coarse=coarse_class(shown) if outputs == "probabilities" else "none")
+    z = logits.logits_of(shown).to(torch.float64)
+    share, span = float(logits.precise(z).double().mean()), logit_span(z)
+    if selects and share >= LEAST_PRECISE:
+        return AttackSpace(Recorder(logits, seed), region, outputs, FARTHEST, before, selects=True)
+    reach = logits.largest_logit / max(span, 1e-3)
+    claimed = None
     if reach < NEAREST_REACH:
         claimed = region
-        region = _unsaturated(logits, region, reach, generator)
-        logits = _logit_oracle(oracle, region, outputs, generator)
+        region = _unsaturated(logits, region, rows, z, generator)
+        logits = LogitOracle(region.oracle(oracle), outputs, coarse=logits.coarse)
         reach = logits.reach(generator)
-    return AttackSpace(Recorder(logits, seed), region, outputs, reach, before, claimed)
+    return AttackSpace(Recorder(logits, seed), region, outputs, reach, before, claimed, selects)
 
 
-def _logit_oracle(oracle: Oracle, region: Region, outputs: Outputs, generator: torch.Generator) -> LogitOracle:
-    inner = region.oracle(oracle)
-    complement = False
-    if oracle.output_dim == 2 and outputs == "probabilities":
-        X = torch.randn(4, oracle.input_dim, generator=generator, dtype=torch.float64)
-        complement = are_complements(inner.value(torch.cat([X, -X, 10 * X, -10 * X])))
-    return LogitOracle(inner, outputs, complement=complement)
-
-
-def _unsaturated(logits: LogitOracle, region: Region, reach: float, generator: torch.Generator) -> Region:
+def _unsaturated(logits: LogitOracle, region: Region, rows: Tensor, z: Tensor, generator: torch.Generator) -> Region:
     """A region whose typical probabilities are precise: around a point where two classes are equally likely."""
-    rows = torch.randn(TYPICAL_ROWS, logits.input_dim, generator=generator, dtype=torch.float64)
-    z = logits.value(rows).to(torch.float64)
     span = 2 * z.abs()[:, 0] if z.shape[1] == 1 else z.amax(dim=1) - z.amin(dim=1)
-    center = rows[int(span.argmin())]
-    label = (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(dim=1)
+    for distance in FARTHER:
+        if float(span.min()) <= 0.5 * logits.largest_logit or bool((_decisions(z) != _decisions(z[:1])).any()):
+            break
+        more = distance * torch.randn(rows.shape, generator=generator, dtype=torch.float64)
+        rows, z = torch.cat([rows, more]), torch.cat([z, logits.value(more).to(torch.float64)])
+        span = 2 * z.abs()[:, 0] if z.shape[1] == 1 else z.amax(dim=1) - z.amin(dim=1)
+    center, label = rows[int(span.argmin())], _decisions(z)
     if float(span.min()) > 0.5 * logits.largest_logit and bool((label != label[0]).any()):
         one, other = rows[0], rows[int((label != label[0]).nonzero()[0])]
         center = _boundary(logits, one, other, int(label[0]))
     near = LogitOracle(RegionOracle(logits.oracle, Region(center, torch.ones_like(center))), logits.outputs,
-                       complement=logits.complement)  # fmt: skip
+                       coarse=logits.coarse)  # fmt: skip
     return region.moved(center, min(1.0, near.reach(generator) / WANTED_REACH))
+
+
+def _decisions(z: Tensor) -> Tensor:
+    """The classes [n] that logits [n, k] mean."""
+    return (z[:, 0] > 0).long() if z.shape[1] == 1 else z.argmax(dim=1)
 
 
 def _boundary(logits: LogitOracle, one: Tensor, other: Tensor, label: int) -> Tensor:
@@ -284,6 +299,6 @@ def _boundary(logits: LogitOracle, one: Tensor, other: Tensor, label: int) -> Te
         z = logits.value(middle[None]).to(torch.float64)
         if logit_span(z) < 0.2 * logits.largest_logit:
             return middle
-        here = int(z[0, 0] > 0) if z.shape[1] == 1 else int(z[0].argmax())
+        here = int(_decisions(z)[0])
         one, other = (middle, other) if here == label else (one, middle)
     return (one + other) / 2

@@ -115,7 +115,7 @@ def from_values(
     basis_of(span, oracle.input_dim)  # refuse nonsense before anything is asked
     if span is None or isinstance(span, str):
         claim(oracle.input_dim**2, "A matrix of the inputs by the inputs")
-    space = attack_space(oracle, inputs=inputs, outputs=outputs, seed=seed)
+    space = attack_space(oracle, inputs=inputs, outputs=outputs, seed=seed, selects=True)
     depth = checked_depth(layers, widths)
     attack = ValueAttack(space, seed=seed, width=width, span=span, checks=checks, depth=depth)
     return attack.run(find_outputs=outputs is None)

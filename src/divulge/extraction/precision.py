@@ -63,10 +63,13 @@ SMALLEST = 1e-140
 """Noise is never zero, so that it can be divided by: a constant function has none."""
 
 
-def measure(oracle: Oracle, rng: np.random.Generator, seen: Array, *, away: float = 10.0) -> Precision:
+def measure(
+    oracle: Oracle, rng: np.random.Generator, seen: Array, *, away: float = 10.0, at: Array | None = None
+) -> Precision:
     """The oracle's precision, from 25 rows; ``seen`` are values [n, k] at typical rows.
 
-    One segment lies ``away`` times as far out, on the other side of the origin, where other neurons are active.
+    One segment lies ``away`` times as far out, on the other side of the origin, where other neurons are active. All of
+    them lie at the rows ``at`` [4, d] where answers are precise at some rows only.
     """
     d = oracle.input_dim
     eps = oracle.eps
@@ -74,7 +77,10 @@ def measure(oracle: Oracle, rng: np.random.Generator, seen: Array, *, away: floa
     lengths = (2e3 * eps, 2e3 * eps, eps**0.25, eps**0.25)
     segments = []
     bases = rng.normal(size=(3, d))
-    for length, base in zip(lengths, (bases[0], -away * bases[0], *bases[1:]), strict=True):
+    places = np.stack([bases[0], -away * bases[0], *bases[1:]])
+    if at is not None:
+        places, away = at, 1.0
+    for length, base in zip(lengths, places, strict=True):
         size = float(np.linalg.norm(base)) / np.sqrt(d)
         segments.append(base + size * length * offsets[:, None] * rng.normal(size=d))
     rows = np.concatenate([*segments, segments[0][:1]])

@@ -20,6 +20,8 @@ from torch import Tensor
 from divulge.models import ReluNetwork
 
 Array = NDArray[Any]
+TWINS = 1 - 1e-6
+"""Hyperplanes whose cosine is larger than this are those of one neuron, found twice."""
 FITTED_EQUATIONS = 1500
 """Most equations that ``with_fitted_offsets`` solves."""
 
@@ -156,13 +158,22 @@ class NetworkEstimate:
         rest = torch.arange(self.width) != index
         return replace(self, P=self.P + torch.outer(half, self.A[index]), q=self.q + half * self.b[index]).keep(rest)
 
+    def _plane_cosines(self) -> Tensor:
+        """Cosines [h, h] between hyperplanes; those with themselves are zero."""
+        planes = torch.cat([self.A, self.b[:, None]], dim=1)
+        planes = planes / planes.norm(dim=1, keepdim=True)
+        cosines: Tensor = (planes @ planes.T).fill_diagonal_(0.0)
+        return cosines
+
+    def has_twins(self) -> bool:
+        """Whether two neurons lie on all but the same hyperplane."""
+        return self.width > 1 and float(self._plane_cosines().abs().max()) > TWINS
+
     def closest_merged(self) -> NetworkEstimate:
         """The two neurons whose hyperplanes differ least become one, on the hyperplane of the stronger."""
         if self.width < 2:
             return self
-        planes = torch.cat([self.A, self.b[:, None]], dim=1)
-        planes = planes / planes.norm(dim=1, keepdim=True)
-        cosine = (planes @ planes.T).fill_diagonal_(0.0)
+        cosine = self._plane_cosines()
         i, j = divmod(int(cosine.abs().argmax()), self.width)
         kept, gone = (i, j) if self.strength[i] >= self.strength[j] else (j, i)
         W, P, q = self.W.clone(), self.P, self.q

@@ -28,8 +28,9 @@ from divulge.extraction.printed import chen_worst_case
 from divulge.extraction.relu_network import NetworkEstimate
 from divulge.extraction.result import Extraction
 from divulge.extraction.values.cell_gradients import random_frame
-from divulge.extraction.values.line_network import SearchState, first_line, further_line
+from divulge.extraction.values.line_network import first_line, further_line
 from divulge.extraction.values.line_scan import Array
+from divulge.extraction.values.search_state import SearchState
 from divulge.extraction.verification import CHECKS, FEWEST_CHECKS, Verification, verify
 from divulge.oracles.base import Oracle, check_oracle_and_seed
 from divulge.oracles.ledger import Spent

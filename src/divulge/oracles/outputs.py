@@ -7,8 +7,9 @@ exponentials. A single output is a probability if its oracle says so (a threshol
 
 A network that shows probabilities is not piecewise linear, but its logits are, and they follow from the answers up to
 a number that all classes share: log p_i less its mean over the classes (Milli 2019, footnote 2). ``LogitOracle`` gives
-an attack those logits. Where a probability rounds to 0 or 1 its logit is lost, so the oracle also tells how far from
-the centre rows may lie (``reach``).
+an attack those logits. Where a probability rounds to 0 or 1 its logit is lost, so the oracle also tells which logits
+are precise and how far from the centre rows may lie (``reach``). A sigmoid computes small probabilities precisely and
+loses those near one, so one side of its logits is precise at any size.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from divulge.oracles.guards.base import Guard
 from divulge.oracles.local.torch_module import Probabilities
 
 Outputs = Literal["logits", "log-probabilities", "probabilities"]
+Coarse = Literal["none", "first", "last", "both"]
+"""Of which of two classes small probabilities are coarse, because they are one less a large one."""
 OUTPUTS: tuple[Outputs, ...] = ("logits", "log-probabilities", "probabilities")
 LARGEST_STEP = 0.01
 """Answers that are multiples of more than this are not rounded probabilities; one-hot rows sum to one as they are."""
@@ -177,29 +180,42 @@ class LogitOracle(Guard):
     cut off at the largest size that the number format can show.
     """
 
-    def __init__(self, oracle: Oracle, outputs: Outputs = "probabilities", *, complement: bool = False) -> None:
+    def __init__(self, oracle: Oracle, outputs: Outputs = "probabilities", *, coarse: Coarse | None = None) -> None:
         super().__init__(oracle)
         self.outputs = outputs
         self.threshold = 0.0
-        self.complement = complement or (oracle.output_dim == 1 and outputs == "probabilities")
-        """Whether a small probability is one less a large one, so that its absolute error is that of one."""
+        unknown: Coarse = "both" if oracle.output_dim == 1 and outputs == "probabilities" else "none"
+        self.coarse: Coarse = unknown if coarse is None else coarse
+        """Of which class small probabilities have the absolute error of one; of a single one, 1 - p is the first."""
 
     @property
     def smallest(self) -> float:
-        """The smallest probability whose logit is precise enough to be used."""
+        """The smallest probability whose logit is precise enough to be used, where small ones are coarse."""
         limits = torch.finfo(self.dtype)
-        return float(self.oracle.eps**0.2) if self.complement else float(limits.tiny**0.4)
+        return float(limits.tiny**0.4) if self.coarse == "none" else float(self.oracle.eps ** (1 / 7))
 
     @property
     def eps(self) -> float:
-        return self.oracle.eps / self.smallest if self.complement else 4 * self.oracle.eps
+        """The error of a logit at the largest size that is used, relative to that size."""
+        if self.coarse == "none":
+            return 4 * self.oracle.eps
+        return self.oracle.eps / (self.smallest * self.largest_logit)
 
     @property
     def largest_logit(self) -> float:
         return -math.log(self.smallest)
 
+    def precise(self, logits: Tensor) -> Tensor:
+        """Rows [n] whose logits are known precisely."""
+        size = logits.abs().amax(dim=1) if logits.shape[1] == 1 else logits.amax(dim=1) - logits.amin(dim=1)
+        if self.coarse in ("none", "both"):
+            return size <= self.largest_logit
+        odds = logits[:, -1] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+        inside = odds <= self.largest_logit if self.coarse == "first" else odds >= -self.largest_logit
+        return inside & (size <= -math.log(torch.finfo(self.dtype).tiny ** 0.4))
+
     def _value(self, X: Tensor) -> Tensor:
-        return self._logits(super()._value(X))
+        return self.logits_of(super()._value(X))
 
     def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         shown, gradient = super()._gradient(X)
@@ -210,7 +226,7 @@ class LogitOracle(Guard):
         else:
             p = self._clamped(shown)
             slope = 1 / (p * (1 - p)) if self.output_dim == 1 else 1 / p
-        logits = self._logits(shown)
+        logits = self.logits_of(shown)
         return logits, self._finite(_centred(gradient * slope[:, :, None]), "gradient")
 
     def _clamped(self, shown: Tensor) -> Tensor:
@@ -219,7 +235,8 @@ class LogitOracle(Guard):
             return shown.clamp(math.log(limits.tiny), -limits.eps / 2 if self.output_dim == 1 else 0.0)
         return shown.clamp(limits.tiny, 1 - limits.eps / 2 if self.output_dim == 1 else 1.0)
 
-    def _logits(self, shown: Tensor) -> Tensor:
+    def logits_of(self, shown: Tensor) -> Tensor:
+        """The logits behind answers [n, k]."""
         shown = self._clamped(shown)
         if self.output_dim == 1:
             if self.outputs == "probabilities":
@@ -248,17 +265,22 @@ def logit_span(logits: Tensor) -> float:
     return float((logits.amax(dim=1) - logits.amin(dim=1)).max())
 
 
-def are_complements(p: Tensor) -> bool:
-    """Whether one of two probabilities [n, 2] was computed as one less the other.
+def coarse_class(p: Tensor) -> Coarse:
+    """Of which class small probabilities are coarse, from probabilities [n, 1] or [n, 2].
 
-    Its values below one half are then all multiples of 2^-53, and those of a softmax are not. A column without such
-    values does not show that it is precise.
+    A probability that was computed as one less another is a multiple of 2^-53; one of a softmax or sigmoid is none, if
+    it is small. A class of which no small probability was seen may be coarse.
     """
-    if p.shape[1] != 2 or p.dtype != torch.float64:
-        return p.shape[1] == 2
+    if p.shape[1] > 2:
+        return "none"
+    if p.dtype != torch.float64:
+        return "both"
     scaled = p * COMPLEMENT_BITS
-    multiple = (scaled == scaled.round()) | (p >= 0.5)
-    return bool(multiple.all(dim=0).any())
+    fine = ((scaled != scaled.round()) & (p < 0.5)).any(dim=0).tolist()
+    if p.shape[1] == 1:
+        return "first" if fine[0] else "both"
+    known: dict[tuple[bool, bool], Coarse] = {(True, True): "none", (False, True): "first", (True, False): "last"}
+    return known.get((fine[0], fine[1]), "both")
 
 
 def _centred(z: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Can they copy my model? A student fitted to its answers, where exact extraction does not reach.
 
 Which inputs are asked, and the first weights of the student, are drawn. The curve is measured over several draws, as
-many as the time allows, and given with an interval.
+many as the time allows, and given with an interval. What is claimed follows the lower end of that interval.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ def _learned(target: Target, seconds: float, access: LearnedAccess, name: str) -
     judge = judge_of(target, rows, labels, unseen=target.unseen is not None)
     plan = plan_for(target, pool, access)
     points, ended = _curve(target, seconds, access, name, pool, judge, plan)
-    best = max(points, key=lambda point: point.mean)
+    best = max(points, key=lambda point: (point.interval[0], point.mean))
     draws, (low, high) = len(best.likeness), best.interval
-    outcome: Outcome = judge.outcome(best.mean)
+    outcome = _outcome(judge, low, high)
     return Finding(
         name=name,
         question="copy",
@@ -137,12 +137,18 @@ def _learned(target: Target, seconds: float, access: LearnedAccess, name: str) -
         ledger=best.ledger,
         seconds=time.perf_counter() - started,
         seed=target.seed,
-        untested=(copies.labels_slow_down(),) if outcome != "failed" and access != "label" else (),
+        untested=(copies.labels_slow_down(),) if outcome in ("succeeded", "partly") and access != "label" else (),
         command=commands.audit(target, access=access),
         pictures=(_picture(points, access, judge),) if len(points) > 1 else (),
         tables=(_table(points, judge),),
         notes=(copies.curve_ended(ended),) if ended is not None else (),
     )
+
+
+def _outcome(judge: Judge, low: float, high: float) -> Outcome:
+    """What the lower end of the interval supports; open where only the upper end makes a copy."""
+    outcome = judge.outcome(low)
+    return "inconclusive" if outcome == "failed" and judge.outcome(high) != "failed" else outcome
 
 
 def _curve(

@@ -72,6 +72,10 @@ def student_title(
     asked = count(queries, f"{access} query", f"{access} queries")
     if outcome == "failed":
         return f"A student fitted to {asked} is no copy: it reproduces {what}"
+    if outcome == "inconclusive":
+        between = f"{percent(low)} to {percent(high)} (95% interval of {count(draws, 'draw')})"
+        whole = "its variance" if quantity else "its decisions"
+        return f"A student fitted to {asked} reproduces {between} of {whole}, too uncertain to call it a copy or none"
     spread = f" (mean of {draws} draws, 95% interval {percent(low)} to {percent(high)})" if draws > 1 else " (one draw)"
     return f"A student fitted to {asked} reproduces {what}{spread}"
 
@@ -82,7 +86,8 @@ def student_meaning(outcome: Outcome) -> str:
         "succeeded": "Whoever may ask this often has a model that does the same job.",
         "partly": "Whoever may ask this often has a model that does most of the same job.",
         "failed": "A student of this size, fitted to so few answers, does not replace the model.",
-        "inconclusive": "The time ended before a student was fitted.",
+        "inconclusive": "Draws of such a student differ too much, or were too few, to say whether one replaces the "
+        "model. More time gives more draws.",
     }[outcome]
 
 

@@ -43,7 +43,10 @@ PRECISE = 1e-12
 COARSE = "Further layers are found from answers in float64 only."
 FARTHEST = 1e4
 """How far out the first layer is looked for, in lengths of a typical input."""
-DEEPER = "The target has more than one hidden layer: the hyperplanes found on one line bend elsewhere."
+DEEPER = (
+    "The hyperplanes found on one line bend elsewhere: the target has more than one hidden layer, or is not a ReLU "
+    "network."
+)
 
 
 class GradientAttack:

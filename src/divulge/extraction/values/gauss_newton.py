@@ -64,9 +64,9 @@ class _Normal:
 
     def solve(self, damping: float) -> Array | None:
         """The damped step, or None where rounding makes the matrix indefinite."""
+        report("polishing")
         if self._made is None:
             estimate, rows, residual = self._at
-            report("polishing")
             J = jacobian(estimate, rows)
             normal = J.T @ J
             diagonal = np.diag(normal).copy()

@@ -19,6 +19,29 @@ NOISE = 1e3
 """Deviations up to so many times the precision of the answers are those of a constant."""
 
 
+Precise = Callable[[Array], Array]  # from answers [n, k] to whether each is precise [n]
+ROUNDS = 6
+"""Draws, at most, for as many rows with precise answers as are wanted."""
+
+
+def drawn_precisely(
+    ask: Callable[[Array], Array], precise: Precise, rng: np.random.Generator, shape: tuple[int, int]
+) -> tuple[Array, Array]:
+    """Typical rows with precise answers, and the answers: as many as wanted, or fewer where most are not precise."""
+    rows, values = [], []
+    wanted = shape[0]
+    for number in range(ROUNDS):
+        if number and not wanted:
+            break
+        drawn = rng.normal(size=(2 * wanted, shape[1]))
+        answers = ask(drawn)
+        keep = np.flatnonzero(precise(answers))[:wanted]
+        rows.append(drawn[keep])
+        values.append(answers[keep])
+        wanted -= len(keep)
+    return np.concatenate(rows), np.concatenate(values)
+
+
 class HoldOut:
     """Rows of all inputs with their answers; estimates are functions of the rows' coordinates in ``basis`` [k, d]."""
 
@@ -31,16 +54,31 @@ class HoldOut:
         rng: np.random.Generator,
         *,
         farther: float = 10.0,
+        precise: Precise | None = None,
     ) -> None:
+        self.precise = precise
         self.ask, self.inputs, self.eps, self.basis, self.rng, self.farther = ask, inputs, eps, basis, rng, farther
         self.rows, self.truth = np.empty((0, inputs)), np.empty((0, 0))
-        self.scale = 1.0
+        self.scale, self.count = 1.0, TYPICAL
 
     def redraw(self) -> None:
         """Other points, for an estimate that was fitted with the present ones known."""
         d = self.inputs
         rows = np.concatenate([self.rng.normal(size=(TYPICAL, d)), self.farther * self.rng.normal(size=(FARTHER, d))])
-        self.truth, self.rows = self.ask(rows), rows  # together, or neither where the budget ends
+        truth = self.ask(rows)
+        count = TYPICAL
+        if self.precise is not None:
+            keep = self.precise(truth)
+            rows, truth, count = rows[keep], truth[keep], int(keep[:TYPICAL].sum())
+            if count < TYPICAL:
+                more, answers = drawn_precisely(self.ask, self.precise, self.rng, (TYPICAL - count, d))
+                rows, truth = np.concatenate([more, rows]), np.concatenate([answers, truth])
+                count += len(more)
+        self.start(rows, truth, count)  # together, or neither where the budget ends
+
+    def start(self, rows: Array, truth: Array, typical: int) -> None:
+        """These points, of which the first are typical inputs, in place of the present ones."""
+        self.rows, self.truth, self.count = rows, truth, typical
         spread = float(self.typical.std(axis=0).max())
         rounding = NOISE * self.eps * float(np.abs(self.truth).max())
         self.scale = spread if spread > rounding else max(float(np.abs(self.truth).max()), 1.0)
@@ -48,11 +86,15 @@ class HoldOut:
     @property
     def typical(self) -> Array:
         """Answers at the typical inputs."""
-        return self.truth[:TYPICAL]
+        return self.truth[: self.count]
 
     def add(self, rows: Array, truth: Array | None = None) -> None:
         """More points, with their answers where these are known."""
-        self.truth = np.concatenate([self.truth, self.ask(rows) if truth is None else truth])
+        truth = self.ask(rows) if truth is None else truth
+        if self.precise is not None:
+            keep = self.precise(truth)
+            rows, truth = rows[keep], truth[keep]
+        self.truth = np.concatenate([self.truth, truth])
         self.rows = np.concatenate([self.rows, rows])
 
     def add_between(self, point: Array, estimate: NetworkEstimate, found: int) -> None:
@@ -68,7 +110,7 @@ class HoldOut:
 
     def error(self, estimate: NetworkEstimate) -> float:
         """Largest absolute difference."""
-        return float(self._differences(estimate).max())
+        return float(self._differences(estimate).max(initial=0.0))
 
     def worst_point(self, estimate: NetworkEstimate, allowed: float) -> Array:
         """One of the points where the estimate is most wrong, by more than ``allowed``."""

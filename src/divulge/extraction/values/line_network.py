@@ -3,95 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from divulge.core import progress
 from divulge.core.errors import DivulgeError
-from divulge.extraction.precision import Precision, worst_precision_at
+from divulge.extraction.precision import worst_precision_at
 from divulge.extraction.relu_network import NetworkEstimate, neuron_between
-from divulge.extraction.values.cell_gradients import SHARE, Cells, Gradients, Measurement
+from divulge.extraction.values.cell_gradients import Cells, Gradients, Measurement
 from divulge.extraction.values.line_scan import Array, Line, Piece, Scan, run_together, scan
 from divulge.extraction.values.narrow_cells import Group, resolve_group
+from divulge.extraction.values.search_state import SearchState
 
 WANTED_ERROR = 4e-12
 """Error that one cell may contribute on typical inputs, as a share of the output's standard deviation."""
 STRAINED = 2.5
 """Pieces of a straight line miss their chords by less than this many standard errors, those of a smooth one by more."""
-COARSE = 1e-12
-"""Noise, as a share of the output's standard deviation, that float64 answers stay below."""
-LONG_SHARE = 0.05
 FAINT = 0.05
 """A kink of the difference at a known hyperplane is an error of that neuron if it is this much weaker."""
 PLACES = 16
 """Places on a line where rounding is measured again if the line seems to bend everywhere."""
+EDGE = 0.05
+"""A kink closer to the end of what is searched than this part of a typical length is left to another line."""
 ROUNDS = 4
 """Paths around a group of narrow cells, at most, before its kinks count as one neuron."""
-
-
-@dataclass
-class SearchState:
-    """What every step of the attack needs, and the best estimate so far, for when it is interrupted."""
-
-    ask: Callable[[Array], Array]
-    inputs: int
-    outputs: int
-    precision: Precision
-    scale: float
-    """Standard deviation of the function on typical inputs."""
-    frame: Array  # [d, d] random orthonormal directions
-    rng: np.random.Generator
-    far: float = 1e4
-    """How far from the middle a line is searched, in lengths of a typical input."""
-    grid: int = 16
-    """Samples that every line starts with: what is narrower than the space between them may be missed."""
-    closest: float = 1e-7
-    """Kinks closer than this on a line are resolved on another path."""
-    estimate: NetworkEstimate | None = None
-    centre: Array = field(default_factory=lambda: np.empty(0))
-    """A point in a cell where the estimate is right, value and gradient."""
-    spread: float = 0.0
-    """Standard error of the estimate's gradient in one direction."""
-    rank: int | None = None
-    span: Array | None = None
-    """Orthonormal rows [rank, d] that the gradients on the first line lie in, if they are few."""
-    smallest_gap: float = 0.0
-    seen: list[Array] = field(default_factory=list)
-    """Where lines were sampled [n, d]."""
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def roughness(self) -> float:
-        """Noise of values on typical inputs, as a share of the scale."""
-        typical = np.full((1, self.inputs), 1.0)
-        return float(self.precision.noise(typical)[0]) / max(self.scale, np.finfo(float).tiny)
-
-    @property
-    def coarse(self) -> bool:
-        """Whether answers are noisier than those of float64 networks."""
-        return self.roughness > COARSE
-
-    @property
-    def share(self) -> float:
-        """Length of steps, as a share of the cell: longer where answers are noisy, though more leave the cell."""
-        return LONG_SHARE if self.coarse else SHARE
-
-    @property
-    def patience(self) -> float:
-        """How much less precise than the median a cell may be before another path is taken around it."""
-        return 40.0 if self.coarse else 4.0
-
-    def smallest(self, t: float) -> float:
-        """Kinks closer than this on a line are resolved on another path."""
-        return max(self.closest, 300.0 * self.roughness) * (1.0 + abs(t))
-
-    def line(self) -> Line:
-        return Line(self.rng.normal(size=self.inputs), self.rng.normal(size=self.inputs))
-
-    def child(self) -> np.random.Generator:
-        return np.random.default_rng(self.rng.integers(2**63))
 
 
 def first_line(state: SearchState) -> None:
@@ -99,7 +35,8 @@ def first_line(state: SearchState) -> None:
     line = state.line()
     found = _scanned(state, line)
     if not found.complete:  # rounding may be worse here than where it was measured
-        places = line.at(np.tan(np.linspace(-1.5, 1.5, PLACES)))
+        low, high = (-1.5, 1.5) if state.precise is None else (np.arctan(found.low), np.arctan(found.high))
+        places = line.at(np.tan(np.linspace(float(low), float(high), PLACES)))
         state.precision = worst_precision_at(state.precision, state.ask, places, state.rng)
         found = _scanned(state, line)
     strained = state.coarse and found.strain > STRAINED  # precise answers have shown smooth functions before
@@ -107,7 +44,8 @@ def first_line(state: SearchState) -> None:
         return
     progress.report("neurons on the line", len(found.kinks), len(found.kinks))
     state.seen.append(line.at(np.concatenate([piece.t for piece in found.pieces])))
-    t, room = _places(found)
+    found = _trimmed(state, found)
+    t, room = _places(state, found)
     state.smallest_gap = found.widest * float(np.linalg.norm(line.direction))
     wide = _wide(state, line, t, room)
     cells = _cells(line, [found.pieces[i] for i in wide], t[wide], room[wide])
@@ -137,13 +75,14 @@ def _span(measured: Gradients) -> Array:
 
 
 def _scanned(state: SearchState, line: Line) -> Scan:
+    low, high = state.searched(line)
     (found,) = run_together(
         state.ask,
         [
             scan(
                 line,
-                -state.far,
-                state.far,
+                low,
+                high,
                 noise=state.precision.noise,
                 smallest=state.smallest,
                 start=state.grid,
@@ -154,12 +93,35 @@ def _scanned(state: SearchState, line: Line) -> Scan:
     return found
 
 
-def _places(found: Scan) -> tuple[Array, Array]:
+def _trimmed(state: SearchState, found: Scan) -> Scan:
+    """The scan without kinks right at its ends, where the cell beyond them is too short to be measured."""
+    if state.precise is None:
+        return found
+    pieces, kinks, whole = list(found.pieces), list(found.kinks), found.high - found.low
+
+    def margin(t: float) -> float:
+        return EDGE * min(whole, 1 + abs(t))
+
+    while kinks and kinks[0].t - found.low < margin(kinks[0].t):
+        del pieces[0], kinks[0]
+    while kinks and found.high - kinks[-1].t < margin(kinks[-1].t):
+        del pieces[-1], kinks[-1]
+    low, high = pieces[0].t[0] if pieces else found.low, pieces[-1].t[-1] if pieces else found.high
+    return replace(found, pieces=tuple(pieces), kinks=tuple(kinks), low=float(low), high=float(high))
+
+
+def _places(state: SearchState, found: Scan) -> tuple[Array, Array]:
     """Where to measure each cell and how far the nearest kink is, in units of the line."""
     kinks = np.array([kink.t for kink in found.kinks])
+    ended = state.precise is not None
     if not len(kinks):
-        return np.zeros(1), np.ones(1)
+        if not ended:
+            return np.zeros(1), np.ones(1)
+        half = 0.5 * (found.high - found.low)
+        return np.array([found.low + half]), np.array([min(1.0, half)])
     before, after = max(0.5, abs(kinks[0])), max(0.5, abs(kinks[-1]))  # the outer cells have no end
+    if ended:
+        before, after = min(before, 0.5 * (kinks[0] - found.low)), min(after, 0.5 * (found.high - kinks[-1]))
     t = np.concatenate([[kinks[0] - before], 0.5 * (kinks[:-1] + kinks[1:]), [kinks[-1] + after]])
     return t, np.concatenate([[before], 0.5 * np.diff(kinks), [after]])
 
@@ -315,18 +277,20 @@ def further_line(state: SearchState, toward: Array, most: int | None = None) -> 
         distance = np.linalg.norm(rows - state.centre, axis=1)
         return np.asarray(np.hypot(state.precision.noise(rows), 4.0 * state.spread * distance))
 
+    low, high = state.searched(line)
+    there = float(np.linalg.norm(away)) / np.sqrt(state.inputs)
     (found,) = run_together(
         state.ask,
         [
             scan(
                 line,
-                -state.far,
-                state.far,
+                low,
+                high,
                 noise=noise,
                 smallest=state.smallest,
                 known=estimate,
                 start=state.grid,
-                also=float(np.linalg.norm(away)) / np.sqrt(state.inputs),
+                also=there if low < there < high else None,
                 limit=2_000 + 2 * state.grid + 20 * estimate.width,
                 rng=state.rng,
             )
@@ -335,7 +299,7 @@ def further_line(state: SearchState, toward: Array, most: int | None = None) -> 
     if not found.complete:
         return -1
     state.seen.append(line.at(np.concatenate([piece.t for piece in found.pieces])))
-    found = _new(found, line, estimate)
+    found = _trimmed(state, _new(found, line, estimate))
     if found.kinks and (most is None or len(found.kinks) <= most):
         state.estimate = estimate.with_neurons(*_difference(state, estimate, line, found))
     return len(found.kinks)
@@ -343,7 +307,7 @@ def further_line(state: SearchState, toward: Array, most: int | None = None) -> 
 
 def _difference(state: SearchState, estimate: NetworkEstimate, line: Line, found: Scan) -> list[NetworkEstimate]:
     """The neurons at the kinks of what the estimate does not explain, each of them off at the centre."""
-    t, room = _places(found)
+    t, room = _places(state, found)
     home = int(np.searchsorted([kink.t for kink in found.kinks], 0.0))
     others = np.array([i for i in range(len(t)) if i != home])
     cells = _cells(line, [found.pieces[i] for i in others], t[others], room[others])

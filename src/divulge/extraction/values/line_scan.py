@@ -120,6 +120,9 @@ class Scan:
     """Median distance of the pieces' samples from their chords, in standard errors, where there are many pieces."""
     widest: float
     """Longest stretch of the line's middle part, |t| <= 3, in which nothing was sampled."""
+    low: float
+    high: float
+    """Where the search began and ended."""
 
 
 @dataclass
@@ -359,4 +362,6 @@ def _result(samples: _Samples, *, complete: bool) -> Scan:
     if len(runs) >= 20:
         strain = float(np.median([samples.excess(run).max() for run in runs]))
     inner = samples.t[np.abs(samples.t) <= 3.0]
-    return Scan(tuple(pieces), tuple(kinks), complete, strain, float(np.diff(inner).max(initial=0.0)))
+    widest = float(np.diff(inner).max(initial=0.0))
+    low, high = float(samples.t[0]), float(samples.t[-1])
+    return Scan(tuple(pieces), tuple(kinks), complete, strain, widest, low, high)

@@ -19,38 +19,37 @@ from divulge.extraction.precision import measure
 from divulge.extraction.relu_network import NetworkEstimate
 from divulge.extraction.result import Extraction
 from divulge.extraction.values.cell_gradients import basis_of, random_frame
-from divulge.extraction.values.gauss_newton import parameters, polish, pruned
+from divulge.extraction.values.gauss_newton import parameters
 from divulge.extraction.values.holdout import FEWEST_CHECKS as HOLDOUT_POINTS
 from divulge.extraction.values.holdout import HoldOut
-from divulge.extraction.values.line_network import SearchState, first_line, further_line
+from divulge.extraction.values.line_network import first_line, further_line
 from divulge.extraction.values.line_scan import Array
+from divulge.extraction.values.polishing import polish
+from divulge.extraction.values.precise_answers import as_affine, repair
+from divulge.extraction.values.search_state import SearchState
+from divulge.extraction.values.tolerances import (
+    DEEPER,
+    EXACT,
+    HOPELESS,
+    NEARLY,
+    PRECISE,
+    QUICK_POLISH,
+    unclear,
+)
 from divulge.extraction.verification import CHECKS, FEWEST_CHECKS, Verification, fresh_points, smallest_gap, verify
 from divulge.oracles.ledger import Spent
 
-EXACT, PRECISE = 1e-8, 2e-9
-"""A copy whose worst error is at most the first share of the output's standard deviation is exact; beyond the second
-share it is measured again, unless its line does not allow for better."""
 MOST_HOLDOUT, HOLDOUT_SHARE = 1000, 0.02
 """Most hold-out points before a copy is verified, and the share of its cost that they are below that."""
 ROUNDING_ROWS = 12
 """Hold-out points whose rounding is compared with the copy's."""
-HOPELESS = 0.5
-"""A copy that is off by this share of the output's standard deviation is no better on another line."""
-NEARLY = 1e3
-"""Errors up to so many times what counts as exact are imprecision: another line is worth its queries."""
 RESTARTS = 3
 FLOOR = 30.0
 """So many times the noise of coarse answers is what a copy of all neurons agrees to."""
-DEEPER = (
-    "The hyperplanes found along one line do not explain another: the model has more than one hidden layer, or is not "
-    "a ReLU network."
-)
 COARSE = "Further layers are found from answers in float64 only."
 FAR, FARTHEST = 1e4, 1e6
 """How far from the centre lines are searched, and how far out anything is asked, in lengths of a typical input."""
 REPAIRS, VERIFICATIONS = 6, 3
-LARGEST_POLISH, QUICK_POLISH = 5_000, 1_500
-"""Most parameters that are fitted at once, and most that are fitted many times over."""
 
 
 class ValueAttack:
@@ -70,17 +69,26 @@ class ValueAttack:
         self.fitted = np.empty((0, self.inputs))  # rows that the Gauss-Newton fit uses
         self.fitted_values = np.empty((0, self.oracle.output_dim))
         self.far = min(space.reach, FARTHEST)
+        self.precise = self.precise_ones if space.selects and space.outputs != "logits" else None
         self.holdout = HoldOut(
-            self.ask_full, self.oracle.input_dim, self.oracle.eps, self.basis, self.rng, farther=min(10.0, self.far)
-        )
+            self.ask_full, self.oracle.input_dim, self.oracle.eps, self.basis, self.rng, farther=min(10.0, self.far),
+            precise=self.precise,
+        )  # fmt: skip
+        self.affine: NetworkEstimate | None = None
         self.state: SearchState | None = None
         self.verification: Verification | None = None
         self.hidden = False
 
     def shows_a_probability(self) -> bool:
         """Whether the hold-out points are answered by a single probability that was taken for a logit."""
+        if self.space.outputs != "logits" or self.oracle.output_dim > 1:
+            return False
         self.holdout.redraw()
         return self.space.may_be_probabilities(torch.from_numpy(self.holdout.truth))
+
+    def precise_ones(self, values: Array) -> Array:
+        """Which answers [n, k] are precise: logits of probabilities that round to 0 or 1 are not."""
+        return np.asarray(self.space.precise(torch.from_numpy(values)).numpy())
 
     def ask(self, rows: Array) -> Array:
         """Values at rows of the space that the attack works in."""
@@ -106,7 +114,9 @@ class ValueAttack:
                 )
                 return again.run()
             reason = self._rebuild()
-            if reason == DEEPER and self.depth.most > 1 and not self._plain:
+            if reason == DEEPER and self.state is not None and not self.state.precision.faithful:
+                reason = unclear(self.state.precision.describe())
+            elif reason == DEEPER and self.depth.most > 1 and not self._plain:
                 reason = f"{DEEPER} {COARSE}"
         except ARITHMETIC:
             return self._result(UNSETTLED)
@@ -138,9 +148,13 @@ class ValueAttack:
 
     def _rebuild(self) -> str:
         """Do it all; the reason why the copy is not exact, or nothing."""
+        reason = as_affine(self)
+        if reason is not None:
+            return reason
         if not len(self.holdout.rows):
             self.holdout.redraw()
-        precision = measure(self.oracle, self.rng, self.holdout.typical, away=min(10.0, self.far))
+        at = None if self.precise is None else self.holdout.rows[np.arange(4) % len(self.holdout.rows)]
+        precision = measure(self.oracle, self.rng, self.holdout.typical, away=min(10.0, self.far), at=at)
         state = self.state = SearchState(
             ask=self.ask,
             inputs=self.inputs,
@@ -150,6 +164,8 @@ class ValueAttack:
             frame=random_frame(self.inputs, self.rng),
             rng=self.rng,
             far=min(FAR, self.far),
+            precise=self.precise,
+            places=self._lines_through(),
         )
         if precision.smooth:
             return self._not_piecewise_linear()
@@ -163,13 +179,20 @@ class ValueAttack:
             reason = self._another_line(state, reason)
         return reason or self._verified(state)
 
+    def _lines_through(self) -> Array:
+        """Rows with precise answers in the space that the attack works in; none where all answers are precise."""
+        if self.precise is None:
+            return np.empty((0, 0))
+        rows = self.holdout.rows[: self.holdout.count]
+        return rows if self.basis is None else rows @ self.basis.T
+
     def _verified(self, state: SearchState) -> str:
         """Verify on fresh rows; where they show neurons that were missed, search those and verify again."""
-        if self._affordable(FEWEST_CHECKS) < FEWEST_CHECKS:
+        if self.affordable(FEWEST_CHECKS) < FEWEST_CHECKS:
             return "The copy agrees on the hold-out points, and the budget left no rows to verify it on."
         for attempt in range(VERIFICATIONS):
             self.verification = verify(
-                self.space, self._full_estimate.value, self._full_estimate, checks=self.checks, tolerance=EXACT,
+                self.space, self.full_estimate.value, self.full_estimate, checks=self.checks, tolerance=EXACT,
                 generator=self.generator, farthest=self.far,
             )  # fmt: skip
             wrong = self.verification.wrong()
@@ -183,66 +206,68 @@ class ValueAttack:
 
     def _worth_another(self, state: SearchState, reason: str) -> bool:
         """Whether the copy is worse than answers of this precision allow, though not so far off as to be hopeless."""
-        error = self.holdout.error(self._estimate) / self.holdout.scale
-        if self._affordable(needed := 2 * (self._estimate.width + 1) * (state.inputs + 1)) < needed:
+        error = self.holdout.error(self.estimate) / self.holdout.scale
+        if self.affordable(needed := 2 * (self.estimate.width + 1) * (state.inputs + 1)) < needed:
             return False
         if state.coarse:
             return FLOOR * state.roughness < error < HOPELESS
-        precise = error <= PRECISE or (not reason and error <= self._explained(state) / self.holdout.scale)
+        precise = error <= PRECISE or (not reason and error <= self.explained(state) / self.holdout.scale)
         return not precise and error <= NEARLY * EXACT
 
     def _another_line(self, state: SearchState, reason: str) -> str:
         """Start over on another line and keep the better of the two copies."""
-        estimate, notes = self._estimate, list(state.notes)
+        estimate, notes = self.estimate, list(state.notes)
         state.notes.clear()
         first_line(state)
         second = self._repair(state)
-        if self.holdout.error(self._estimate) <= self.holdout.error(estimate):
+        if self.holdout.error(self.estimate) <= self.holdout.error(estimate):
             return second
         state.estimate, state.notes = estimate, notes
         return reason
 
     def _repair(self, state: SearchState) -> str:
         """Polish where precision is lacking and search further lines where neurons are; a reason if that fails."""
+        if self.precise is not None:
+            return repair(self, state)
         polished = False
         for _ in range(REPAIRS):
-            toward = self._wrong(state)
-            if toward is None or (polished and self.holdout.error(self._estimate) > EXACT * self.holdout.scale):
+            toward = self.wrong_point(state)
+            if toward is None or (polished and self.holdout.error(self.estimate) > EXACT * self.holdout.scale):
                 break
-            if state.coarse and not polished and (polished := self._polished(state)):
+            if state.coarse and not polished and (polished := polish(self, state)):
                 continue
-            most = max(8, self._estimate.width // 2)
+            most = max(8, self.estimate.width // 2)
             found = further_line(state, toward, most)
             if found < 0 or found > most:
                 return DEEPER
             if found:
                 polished = False
                 self.holdout.redraw()
-                self.holdout.add_between(toward, self._estimate, found)
-            elif not state.coarse and not polished and parameters(self._estimate) <= QUICK_POLISH:
-                polished = self._polished(state)
+                self.holdout.add_between(toward, self.estimate, found)
+            elif not state.coarse and not polished and parameters(self.estimate) <= QUICK_POLISH:
+                polished = polish(self, state)
         else:
             self.hidden = True  # it was still wrong somewhere after the last repair
-        return self._judgement(state)
+        return self.judgement(state)
 
-    def _wrong(self, state: SearchState) -> Array | None:
+    def wrong_point(self, state: SearchState) -> Array | None:
         """A point where the copy is wrong; None if neither hold-out points nor the target's rounding show any."""
         allowed = EXACT * self.holdout.scale
-        if self.holdout.error(self._estimate) <= allowed:
+        if self.holdout.error(self.estimate) <= allowed:
             self._more_holdout(state)
         point: Array | None = None
-        if self.holdout.error(self._estimate) > allowed:
-            point = self.holdout.worst_point(self._estimate, allowed)
-        elif state.precision.plain(self.oracle.eps) and self._affordable(2 * ROUNDING_ROWS) == 2 * ROUNDING_ROWS:
+        if self.holdout.error(self.estimate) > allowed:
+            point = self.holdout.worst_point(self.estimate, allowed)
+        elif state.precision.plain(self.oracle.eps) and self.affordable(2 * ROUNDING_ROWS) == 2 * ROUNDING_ROWS:
             point = self._point_from_rounding(allowed)
         return point if point is None or self.basis is None else point @ self.basis.T
 
     def _more_holdout(self, state: SearchState) -> None:
         """Hold-out points in proportion to what the copy cost."""
         few = int(np.clip(HOLDOUT_SHARE * self.space.spent.total, HOLDOUT_POINTS, MOST_HOLDOUT))
-        count = self._affordable(few - len(self.holdout.rows))
+        count = self.affordable(few - len(self.holdout.rows))
         if count > 0:
-            points, _ = fresh_points(self._full_estimate, count, self.generator, farthest=self.far)
+            points, _ = fresh_points(self.full_estimate, count, self.generator, farthest=self.far)
             self.holdout.add(state.precision.store(points.numpy()))
 
     def _point_from_rounding(self, allowed: float) -> Array | None:
@@ -253,47 +278,21 @@ class ValueAttack:
         def ask(X: torch.Tensor) -> torch.Tensor:
             return torch.from_numpy(self.ask_full(X.numpy()))
 
-        evidence = compare_rounding(ask, self._full_estimate, rows, truth, allowed=allowed, generator=self.generator)
+        evidence = compare_rounding(ask, self.full_estimate, rows, truth, allowed=allowed, generator=self.generator)
         self.hidden = evidence.hidden
         return None if evidence.point is None else evidence.point.numpy()
 
-    def _affordable(self, rows: int) -> int:
+    def affordable(self, rows: int) -> int:
         remaining = self.oracle.ledger.remaining
         return rows if remaining is None else min(rows, remaining)
 
-    def _polished(self, state: SearchState) -> bool:
-        """Fit all parameters to fresh values, if precision is the limit; True if only noise is left."""
-        estimate = self._estimate
-        count = parameters(estimate)
-        if self._explained(state) <= 0.1 * EXACT * self.holdout.scale or count > LARGEST_POLISH:
-            return False
-        missing = int(np.ceil(1.6 * count / state.outputs)) - len(self.fitted)
-        remaining = self.oracle.ledger.remaining
-        if remaining is not None and missing + 2 * len(self.holdout.rows) > remaining:
-            state.notes.append(f"The budget left no room for the {missing:,} values that would polish the copy.")
-            return False
-        if missing > 0:
-            rows = state.precision.store(self.rng.normal(size=(missing, state.inputs)))
-            self.fitted = np.concatenate([self.fitted, rows])
-            self.fitted_values = np.concatenate([self.fitted_values, self.ask(rows)])
-        noise = 4.0 * float(np.sqrt(np.mean(state.precision.noise(self.fitted) ** 2)))
-        better = polish(estimate, self.fitted, self.fitted_values)
-        if better.after > noise:
-            return False
-        state.estimate = better.estimate
-        if count <= QUICK_POLISH:
-            state.estimate = pruned(better.estimate, self.fitted, self.fitted_values, noise)
-        state.spread = 0.0
-        self.holdout.redraw()
-        return True
-
-    def _judgement(self, state: SearchState) -> str:
+    def judgement(self, state: SearchState) -> str:
         """Why the copy is not exact, as far as the hold-out points tell; empty if they all agree."""
-        error = self.holdout.error(self._estimate)
+        error = self.holdout.error(self.estimate)
         share = error / self.holdout.scale
         if error <= EXACT * self.holdout.scale and state.precision.faithful:
             return HIDDEN if self.hidden else ""
-        if error <= (FLOOR * state.roughness * self.holdout.scale if state.coarse else self._explained(state)):
+        if error <= (FLOOR * state.roughness * self.holdout.scale if state.coarse else self.explained(state)):
             return (
                 f"The copy agrees to {share:.1e} of the output's standard deviation, as well as the oracle's precision "
                 f"allows: {state.precision.describe()}."
@@ -303,27 +302,34 @@ class ValueAttack:
             reason += f" Answers are good to {state.roughness:.1e} of it at best: {state.precision.describe()}."
         return reason
 
-    def _explained(self, state: SearchState) -> float:
+    def explained(self, state: SearchState) -> float:
         """Errors up to this size are what the measured precision leads one to expect."""
-        return 10.0 * state.spread * float(np.sqrt(state.inputs * (self._estimate.width + 1)))
+        return 10.0 * state.spread * float(np.sqrt(state.inputs * (self.estimate.width + 1)))
 
     @property
-    def _estimate(self) -> NetworkEstimate:
+    def estimate(self) -> NetworkEstimate:
         """The network so far; the mean answer while there is none."""
+        if self.affine is not None:
+            return self.affine
         if self.state is not None and self.state.estimate is not None:
             return self.state.estimate
         mean = self.holdout.typical.mean(axis=0)
         return NetworkEstimate.affine(np.zeros((self.oracle.output_dim, self.inputs)), mean)
 
     @property
-    def _full_estimate(self) -> NetworkEstimate:
+    def full_estimate(self) -> NetworkEstimate:
         """The network as a function of full inputs."""
-        return self._estimate if self.basis is None else self._estimate.from_subspace(self.basis)
+        return self.estimate if self.basis is None else self.estimate.from_subspace(self.basis)
 
     def _not_piecewise_linear(self) -> str:
         """The reason for a function that is curved everywhere, by what its outputs do far out."""
         assert self.state is not None
         self.state.estimate = None
+        if self.precise is not None:
+            return (
+                "The logits behind the probabilities are not piecewise linear where they are precise. Only ReLU "
+                "networks can be rebuilt exactly."
+            )
         rows = self.holdout.rows[:4]
         far = self.ask_full(np.concatenate([0.5 * self.far * rows, self.far * rows]))
         saturates = bool(np.abs(far[4:] - far[:4]).max() <= 0.01 * max(np.abs(far).max(), self.holdout.scale))
@@ -339,10 +345,10 @@ class ValueAttack:
         rows = [self.holdout.rows, *(part if self.basis is None else part @ self.basis for part in seen)]
         if self.verification is not None:
             rows.append(self.verification.X.numpy())
-        return smallest_gap(self._full_estimate, torch.from_numpy(np.concatenate(rows)))
+        return smallest_gap(self.full_estimate, torch.from_numpy(np.concatenate(rows)))
 
     def _notes(self, exact: bool) -> tuple[str, ...]:
-        state, width = self.state, self._estimate.width
+        state, width = self.state, self.estimate.width
         notes = [] if state is None else list(state.notes)
         if self.width is not None and width != self.width and exact:
             notes.append(
@@ -361,10 +367,10 @@ class ValueAttack:
         if verification is not None:
             facts["verification"] = verification.facts()
         points = len(self.holdout.rows) if verification is None else len(verification.X)
-        worst = self.holdout.error(self._estimate)
+        worst = self.holdout.error(self.estimate)
         stolen = Extraction(
-            model=self.space.network(self._full_estimate).model(),
-            width=self._estimate.width,
+            model=self.space.network(self.full_estimate).model(),
+            width=self.estimate.width,
             exact=not reason,
             worst_error=worst if verification is None else max(worst, verification.worst),
             scale=self.holdout.scale,

@@ -6,12 +6,15 @@ PIP    := $(BIN)/python -m pip install --quiet --no-compile --constraint constra
 CORE   := $(VENV)/.core
 READY  := $(VENV)/.ready
 
+EXTRAS := .venv-extras
+HEAVY  := $(EXTRAS)/.ready
+
 # every worker and command that the tests start loads torch: keep compiled modules, also where the environment says not to
 export PYTHONDONTWRITEBYTECODE :=
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test coverage quick lint format docs bench dependencies clean
+.PHONY: demo test test-extras coverage quick lint format docs bench dependencies clean
 
 demo: $(CORE)
 	$(BIN)/python examples/demo.py --out demo
@@ -22,6 +25,10 @@ test: $(READY)
 # the same with the share of lines that the tests run, which takes a third longer
 coverage: $(READY)
 	$(PYTEST) --cov --cov-report=term
+
+# the heaviest families (transformers, Keras, CatBoost, OR-Tools), in an environment of their own
+test-extras: $(HEAVY)
+	OMP_NUM_THREADS=1 KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest -n 2 --dist worksteal -q tests/extras
 
 # between edits: all tests but the slow ones, in under 90 s on two free cores
 quick: $(READY)
@@ -52,7 +59,7 @@ dependencies: $(READY)
 	$(BIN)/python .github/dependencies.py advisories --pip-audit $(VENV)/pip-audit/bin/pip-audit
 
 clean:
-	rm -rf $(VENV) demo results licences.md .pytest_cache .mypy_cache .ruff_cache .coverage* build dist src/*.egg-info
+	rm -rf $(VENV) $(EXTRAS) demo results licences.md .pytest_cache .mypy_cache .ruff_cache .coverage* build dist src/*.egg-info
 
 # what the demo needs; modules are compiled when first imported, not all at once
 $(CORE): pyproject.toml constraints.txt
@@ -65,3 +72,11 @@ $(CORE): pyproject.toml constraints.txt
 $(READY): $(CORE)
 	$(PIP) --editable ".[dev]"
 	touch $(READY)
+
+# what the heaviest families need beyond that; it finds everything else in the other environment
+$(HEAVY): $(READY)
+	test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > \
+	  "$$($(EXTRAS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/shared.pth"
+	$(EXTRAS)/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[heavy]"
+	touch $(HEAVY)

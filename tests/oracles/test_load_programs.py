@@ -128,3 +128,20 @@ def test_the_command_line_shows_its_own_syntax(net):
     refused = subprocess.run(typed, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "load it with divulge span whole.pt --quiet --trust-pickle." in refused.stderr
+
+
+def test_a_pickle_from_a_script_names_the_line_and_that_line_loads_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saving = "torch.save(Net(), 'net.pt'); joblib.dump(Net(), 'net.joblib')"
+    script = f"{CODE}\nif __name__ == '__main__':\n    import torch, joblib\n    {saving}\n"
+    (tmp_path / "train.py").write_text(script)
+    subprocess.run([sys.executable, "train.py"], check=True)
+    for name in ("net.pt", "net.joblib"):
+        with pytest.raises(InvalidInput, match="defined in the script") as refusal:
+            divulge.oracle(name, trust_pickle=True)
+        line = f'divulge.oracle("my_script.py:Net@{name}", trust_pickle=True)'
+        assert line in str(refusal.value)
+        assert eval(line.replace("my_script", "train")).value(X).shape == (5, 2)
+        with pytest.raises(UntrustedFile):
+            divulge.oracle(f"train.py:Net@{name}")
+    assert not hasattr(sys.modules["__main__"], "Net")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,16 +16,19 @@ from torch import Tensor, nn
 
 from divulge.auditing.kinds import Kind, kind_by_asking, kind_of_module
 from divulge.auditing.options import AuditOptions
+from divulge.auditing.tables import with_view
 from divulge.auditing.target import Answers, Target
 from divulge.core.errors import DivulgeError, InvalidInput, TargetError, UnsupportedModel
 from divulge.core.images import declared_picture
 from divulge.core.storage import digest
 from divulge.core.validation import checked_rows
 from divulge.oracles import Access, Oracle, load_model, oracle
+from divulge.oracles.adapt import adapted
 from divulge.oracles.base import check_access
 from divulge.oracles.factory import is_address
 from divulge.oracles.guards import LabelOnly, guard
 from divulge.oracles.local.input_shape import candidate_shapes
+from divulge.oracles.local.named_inputs import vocabulary_of
 from divulge.oracles.local.sklearn_estimator import is_estimator
 from divulge.protection.guarantee import Guarantee, guarantee_of
 
@@ -45,12 +48,14 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
     if options.access == "weights" and (remote or options.guard):
         raise InvalidInput("Weights cannot be granted through an address or a guard; choose value, gradient or label.")
     origin = str(model) if isinstance(model, str | Path) else ""
-    source = _loaded(model, options) if origin and not remote else model
+    source = adapted(_loaded(model, options) if origin and not remote else model)
+    frame = _frame_of(training_data)
+    training_data, options = with_view(source, training_data, options)
     options = _with_shape(source, training_data, options)
     oracles: list[Oracle] = []
     make = _oracle_maker(source, options, oracles, remote=remote)
     readable = not (remote or options.guard or isinstance(source, str | Path)) and options.access in ("weights", None)
-    module = _weights_of(source) if readable else None
+    module = _weights_of(source, options) if readable else None
     access = options.access or _widest(make, options.guard, local=readable, weights=module is not None)
     first = make("gradient" if access == "weights" else access)
     data = _data(training_data, options, first.input_dim)
@@ -68,12 +73,13 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
         make_oracle=make,
         options=options,
         model=module,
-        estimator=source if readable and is_estimator(source) else None,
+        estimator=source if readable and is_estimator(source) and options.table is None else None,
         held=_held(origin, source, options, remote=remote),
         model_digest="" if remote else _digest(source, options),
         oracles=oracles,
         default_name=type(source).__name__,
         guarantee=_guarantee(origin, options, data.inputs),
+        frame=frame if options.table is not None else None,
         **data._asdict(),
     )
 
@@ -109,7 +115,7 @@ def _with_shape(source: Any, data: Any, options: AuditOptions) -> AuditOptions:
 
 
 def _local_options(options: AuditOptions) -> dict[str, Any]:
-    names = ("precision", "input_shape", "output", "fixed")
+    names = ("precision", "input_shape", "output", "fixed", "table")
     return {name: getattr(options, name) for name in names}
 
 
@@ -192,14 +198,24 @@ def _answers(source: Any, make: Callable[[Access], Oracle], access: Access, data
     return "logits" if isinstance(source, nn.Module) or is_estimator(source) else "scores", pace
 
 
-def _weights_of(source: Any) -> nn.Module | None:
+def _weights_of(source: Any, options: AuditOptions) -> nn.Module | None:
+    """The weights, where attacks can use them: not those of a model that is asked with whole numbers or a table."""
     if isinstance(source, nn.Module):
-        return source
+        several = isinstance(options.input_shape, Mapping)
+        return None if several or hasattr(source, "values_only") or vocabulary_of(source) is not None else source
+    if options.table is not None:
+        return None
     try:
         weights: nn.Module = oracle(source, access="weights").weights()
         return weights
     except (DivulgeError, AttributeError):
         return None
+
+
+def _frame_of(data: Any) -> Any:
+    """The DataFrame in (X, y), as its owner has it; None where there is none."""
+    X = data[0] if isinstance(data, tuple) else None
+    return X if hasattr(X, "columns") else None
 
 
 def _held(origin: str, source: Any, options: AuditOptions, *, remote: bool) -> Any:

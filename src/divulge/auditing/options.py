@@ -12,6 +12,7 @@ from divulge.core.validation import checked_number, checked_seed
 from divulge.oracles import Access
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import nn
 
     from divulge.training import Recipe
@@ -49,6 +50,8 @@ class AuditOptions:
         Names of the inputs where they are the columns of a table.
     mean : array, optional
         What was subtracted from the inputs before training.
+    table : pandas.DataFrame, optional
+        Example rows of an estimator that takes a table of mixed columns; by default the training data, if that is one.
     name : str, optional
         What the report calls the model. By default the name of its file or class.
     price : float, optional
@@ -109,6 +112,7 @@ class AuditOptions:
     shape: Sequence[int] | None = None
     columns: Sequence[str] = ()
     mean: object = None
+    table: pd.DataFrame | None = None
     name: str | None = None
     price: float | None = None
     out: str | Path | None = None

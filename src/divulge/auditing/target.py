@@ -69,6 +69,8 @@ class Target:
         What was subtracted from the inputs before training.
     shape : tuple of int, optional
         (channels, height, width) where an input is a picture.
+    frame : DataFrame, optional
+        The training inputs as their owner has them, where attacks ask in the numeric view of a table.
     columns : tuple of str
         Names of the inputs where they are the columns of a table.
     model_digest : str
@@ -102,6 +104,7 @@ class Target:
     unseen_labels: Tensor | None = None
     mean: Tensor | None = None
     shape: tuple[int, ...] | None = None
+    frame: Any = None
     columns: tuple[str, ...] = ()
     model_digest: str = ""
     oracles: list[Oracle] = field(default_factory=list)

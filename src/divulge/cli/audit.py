@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from divulge.oracles import Access
     from divulge.report import Gate, Report
 
+TABLE_MODELS = (".pkl", ".pickle", ".joblib", ".cbm")
+"""Files of estimators, which take tables as pandas reads them."""
 ENDINGS = {
     "unfinished": "Started, and not run to the end",
     "not tried": "Not started",
@@ -126,7 +128,6 @@ def command(
     """Run every attack that fits a model and write a report of what it gives away."""
     with session(json=json, quiet=quiet):
         from divulge.auditing import SEVERITIES
-        from divulge.datasets import provenance
 
         if fail_on is not None and fail_on not in SEVERITIES:
             raise InvalidInput(f"--fail-on takes one of {', '.join(SEVERITIES[1:])}; got {fail_on!r}.")
@@ -134,7 +135,7 @@ def command(
         folder = resume or out
         if resume is not None and not resume.is_dir():
             raise InvalidInput(f"There is no audit in {resume} to continue; run it with --out first.")
-        known = provenance.data_of_model(target, data, data_dir, target=target_column, unseen=unseen)
+        known, control = _data(target, data, data_dir, target_column, unseen)
         folder.mkdir(parents=True, exist_ok=True)
         report = _audited(
             folder,
@@ -163,6 +164,7 @@ def command(
             response=response,
             data_name=_data_words(data, data_dir, target_column, unseen),
             training_data=known,
+            unseen=control,
             recipe=_recipe(recipe, data, target),
             start=start,
         )
@@ -175,6 +177,17 @@ def command(
     code = _exit_code(report, gate)
     if code:
         raise typer.Exit(code)
+
+
+def _data(target: str, data: str | None, data_dir: Path | None, column: str | None, unseen: str | None) -> Any:
+    """Training data and control; of a pickled estimator the tables as they are, since it may take mixed columns."""
+    from divulge.datasets import provenance, user_files
+
+    file = Path(target.rpartition("@")[2])
+    if data is not None and file.suffix.lower() in TABLE_MODELS and Path(data).suffix.lower() in user_files.TABLES:
+        control = None if unseen is None else user_files.frame(Path(unseen), column)
+        return user_files.frame(Path(data), column), control
+    return provenance.data_of_model(target, data, data_dir, target=column, unseen=unseen), None
 
 
 def _exit_code(report: Report, gate: Gate | None) -> int:

@@ -23,6 +23,7 @@ from divulge.datasets.dataset import Dataset, Rows
 MOST_VALUES = 20  # of a text column, or of a whole-number target that still counts as classes
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp")
 _TARGET_NAMES = ("target", "label", "class", "y")
+TABLES = (".csv", ".parquet")
 _MISSING = {"", "na", "n/a", "nan", "null", "none"}
 Column = NDArray[Any]  # of float64 numbers or of text
 
@@ -110,6 +111,30 @@ def _from_columns(path: Path, columns: dict[str, Column], *, target: str | None,
         raise InvalidInput(f"{path} has no column besides the target {target!r}.")
     X = torch.from_numpy(np.stack(list(features.values()), axis=1))
     return table_set(path.name, X, y, classes=classes, columns=tuple(features), test=test, seed=seed)
+
+
+def frame(path: Path, target: str | None) -> tuple[Any, Any]:
+    """A table as pandas reads it, mixed columns and missing values included: the inputs, and the target column.
+
+    A target that is text stays text; whole numbers stay whole.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise MissingPackage("Tables of mixed columns need pandas; install divulge[tables].") from error
+    if not path.is_file():
+        raise InvalidInput(f"There is no file {path}.")
+    try:
+        table = pd.read_csv(path) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
+    except Exception as error:  # the readers raise classes of their own
+        raise InvalidInput(f"{path} is not a readable table: {next(iter(str(error).splitlines()), '')}.") from error
+    target = next((name for name in _TARGET_NAMES if name in table.columns), None) if target is None else target
+    if target not in table.columns:
+        asked = "Say which column is the target" if target is None else f"There is no column {target!r}"
+        raise InvalidInput(f"{asked}; {path.name} has {', '.join(map(str, table.columns))}.")
+    if bool(table[target].isna().any()):
+        raise NonFiniteInput(f"The target {target!r} of {path.name} has missing values; drop those rows.")
+    return table.drop(columns=target), table[target].to_numpy()
 
 
 def _refuse_missing(path: Path, name: str, values: Column) -> None:

@@ -62,6 +62,24 @@ def _file_module(path: Path) -> ModuleType:
 
 
 @contextmanager
+def names_of_main(reference: str) -> Iterator[None]:
+    """Let a pickle find the names of a script as it left them, in ``__main__``: those of the file that is named."""
+    name = reference.rpartition(":")[2]
+    owner = import_object(reference)
+    parts = [owner, *vars(owner).values()] if isinstance(owner, type) else [owner]
+    found = next((dict(part.__globals__) for part in parts if hasattr(part, "__globals__")), {})
+    found[name] = owner
+    main = sys.modules["__main__"]
+    added = {key: value for key, value in found.items() if not hasattr(main, key)}
+    vars(main).update(added)
+    try:
+        yield
+    finally:
+        for key in added:
+            vars(main).pop(key, None)
+
+
+@contextmanager
 def _current_folder_first() -> Iterator[None]:
     """Let an installed command find modules in the folder it is called from."""
     folder = str(Path.cwd())

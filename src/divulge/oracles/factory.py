@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from torch import nn
 
 from divulge.core.errors import InvalidInput, UnsupportedModel
+from divulge.oracles.adapt import adapted
 from divulge.oracles.arguments import Precision, checked_precision
 from divulge.oracles.base import Access, Oracle, check_access
 from divulge.oracles.load_model import load_model
@@ -154,6 +155,7 @@ def _open(source: object, options: OracleOptions) -> Oracle:
 
 def _open_local(model: object, options: OracleOptions) -> Oracle:
     options.refuse("a local model", *REMOTE_ONLY)
+    model = adapted(model)
     always = ("access", "budget", "batch_size")
     if _is_onnx(model):
         from divulge.oracles.onnx.oracle import OnnxOracle

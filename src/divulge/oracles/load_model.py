@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from divulge import models
 from divulge.core.errors import InvalidInput, UnsupportedModel, UntrustedFile
 from divulge.models.files import rebuilt
-from divulge.models.user_code import import_function, import_object, is_reference
+from divulge.models.user_code import import_function, import_object, is_reference, names_of_main
+from divulge.oracles.local import keras_model
+from divulge.oracles.local.hugging_face import is_hugging_face_folder, load_hugging_face
 from divulge.oracles.local.trees import is_booster_file, load_booster
 
 PICKLES = (".pkl", ".pickle", ".joblib")
@@ -27,9 +29,9 @@ CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin")
 STATE_DICT_KEYS = ("state_dict", "model_state_dict", "model", "net", "module")
 WRAPPER_PREFIXES = ("module.", "_orig_mod.")  # what DataParallel and torch.compile put before every name
 KINDS = (
-    "a folder written by divulge, a .safetensors file with its .json, an .onnx file, a .pt file of weights with its "
-    ".json, a .pt2 program, a .json, .ubj or .txt file of XGBoost or LightGBM, an http(s):// address, module:function, "
-    "or module:function@weights.pt"
+    "a folder written by divulge or transformers, a .safetensors file with its .json, an .onnx file, a .pt file of "
+    "weights with its .json, a .pt2 program, a .keras file, a .json, .ubj, .txt or .cbm file of XGBoost, LightGBM or "
+    "CatBoost, a pickle, an http(s):// address, module:function, or module:function@weights.pt"
 )
 _CODE_AND_WEIGHTS = re.compile(r"(?P<code>.+?:[A-Za-z_]\w*)@(?P<weights>.+)")
 
@@ -40,10 +42,12 @@ def load_model(spec: object, *, trust_pickle: bool = False) -> object:
     Parameters
     ----------
     spec : str, Path or model
-        A folder that ``divulge.models.save`` wrote; a ``.safetensors`` or ``.pt`` file of weights with a JSON
-        description beside it; an ``.onnx`` file, which is read into torch; a TorchScript ``.pt`` or exported ``.pt2``
-        program; a ``.json``, ``.ubj`` or ``.txt`` file of XGBoost or LightGBM; a pickle; ``module:function`` or
-        ``file.py:function``, which is called; or ``module:function@weights.pt``, which is called and given the weights.
+        A folder that ``divulge.models.save`` or transformers wrote; a ``.safetensors`` or ``.pt`` file of weights with
+        a JSON description beside it; an ``.onnx`` file, which is read into torch; a TorchScript ``.pt`` or exported
+        ``.pt2`` program; a ``.keras`` file; a ``.json``, ``.ubj``, ``.txt`` or ``.cbm`` file of XGBoost, LightGBM or
+        CatBoost; a pickle; ``module:function`` or ``file.py:function``, which is called; or
+        ``module:function@weights.pt``, which is called and given the weights. A pickle of a class from a script is
+        ``file.py:Class@model.pkl``.
         What is not a name is returned as it is.
     trust_pickle : bool, default False
         Whether files that can run code are loaded.
@@ -72,15 +76,28 @@ def load_model(spec: object, *, trust_pickle: bool = False) -> object:
         return spec
     path = Path(spec)
     if str(spec) and path.is_dir():
-        return models.load(path, trust_code=trust_pickle)
+        return _from_folder(path, trust_pickle)
     if is_reference(spec):
         return _from_code(str(spec))
     both = _CODE_AND_WEIGHTS.fullmatch(str(spec))
     if both is not None and not path.exists():
-        return _code_with_weights(both["code"], Path(both["weights"]))
+        return _code_with_weights(both["code"], Path(both["weights"]), trust_pickle)
     if not path.is_file():
         raise InvalidInput(f"There is no model at {str(spec)!r}; give {KINDS}.")
     return _from_file(path, trust_pickle)
+
+
+def _from_folder(path: Path, trust_pickle: bool) -> nn.Module:
+    """A model that divulge or transformers wrote."""
+    if not (path / "model.json").is_file():
+        if is_hugging_face_folder(path):
+            return load_hugging_face(path, trust_code=trust_pickle)
+        if (path / "saved_model.pb").is_file():
+            raise UnsupportedModel(
+                f"{path} is a TensorFlow SavedModel; convert it with python -m tf2onnx.convert --saved-model {path} "
+                "--output model.onnx, and give model.onnx."
+            )
+    return models.load(path, trust_code=trust_pickle)
 
 
 def _from_file(path: Path, trust_pickle: bool) -> object:
@@ -103,6 +120,8 @@ def _from_file(path: Path, trust_pickle: bool) -> object:
         return _described(path, _safe_tensors(path), trust_pickle)
     if is_booster_file(path):
         return load_booster(path)
+    if suffix in keras_model.FILES:
+        return keras_model.load_keras(path, trust_code=trust_pickle)
     if suffix in PICKLES:
         return _pickled(path, trust_pickle)
     raise InvalidInput(f"{path.name} is not a kind of model file that can be read; give {KINDS}.")
@@ -128,10 +147,13 @@ def _called(reference: str, function: Callable[[], object]) -> object:
         raise InvalidInput(f"{reference}() did not return a model: {type(error).__name__}: {error}") from error
 
 
-def _code_with_weights(reference: str, path: Path) -> nn.Module:
-    """The module that the user's function returns, with the weights in the file."""
+def _code_with_weights(reference: str, path: Path, trust_pickle: bool) -> object:
+    """The module that the user's function returns, with the weights in the file; or the pickle that needs the code."""
     if not path.is_file():
         raise InvalidInput(f"There is no file {path}; write {reference}@FILE with the file that holds the weights.")
+    if path.suffix.lower() in PICKLES or (path.suffix.lower() in CHECKPOINTS and not _holds_weights_only(path)):
+        with names_of_main(reference):
+            return _from_file(path, trust_pickle)
     tensors = _safe_tensors(path) if path.suffix.lower() == ".safetensors" else _state_dict(path, _weights_only(path))
     model = _called(reference, import_function(reference))
     if not isinstance(model, nn.Module):
@@ -170,6 +192,14 @@ def _weights_only(path: Path) -> object:
         ) from error
 
 
+def _holds_weights_only(path: Path) -> bool:
+    try:
+        _weights_only(path)
+    except UntrustedFile:
+        return False
+    return True
+
+
 def _checkpoint(path: Path, trust_pickle: bool) -> nn.Module:
     try:
         content = _weights_only(path)
@@ -202,6 +232,8 @@ def _state_dict(path: Path, content: object) -> dict[str, Tensor]:
 
 def _described(path: Path, tensors: Mapping[str, Tensor], trust_code: bool) -> nn.Module:
     """The architecture described in the JSON beside ``path``, with these weights."""
+    if is_hugging_face_folder(path.parent) and not path.with_suffix(".json").is_file():
+        return load_hugging_face(path.parent, trust_code=trust_code)
     candidates = (path.with_suffix(".json"), path.parent / "model.json")
     described_by = next((candidate for candidate in candidates if candidate.is_file()), None)
     if described_by is None:
@@ -254,4 +286,11 @@ def _loaded(path: Path, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except Exception as error:
-        raise InvalidInput(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+        lost = re.search(r"attribute '(\w+)' on <module '[\w.]*__main__'", str(error))
+        if lost is not None:
+            raise InvalidInput(
+                f"{path.name} needs {lost[1]}, which was defined in the script that wrote it; name the file that "
+                f'defines it: divulge.oracle("my_script.py:{lost[1]}@{path}", trust_pickle=True).'
+            ) from error
+        fault = next(iter(str(error).splitlines()), "")
+        raise InvalidInput(f"{path} cannot be loaded: {type(error).__name__}: {fault}") from error

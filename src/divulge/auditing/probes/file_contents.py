@@ -38,7 +38,7 @@ def _read(target: Target) -> Contents:
     from divulge import contents
 
     if NAME not in target.memo:
-        known = None if target.inputs is None else target.inputs.numpy()
+        known = target.frame if target.frame is not None or target.inputs is None else target.inputs.numpy()
         target.memo[NAME] = contents.read(target.held, known)
     found: Contents = target.memo[NAME]
     return found

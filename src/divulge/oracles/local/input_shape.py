@@ -62,6 +62,6 @@ def _refuse_open_shape(layer: nn.Module) -> None:
         )
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag) or name in ("Embedding", "EmbeddingBag"):
         raise UnsupportedModel(
-            f"The model starts with {name}, which takes whole numbers, and an oracle asks with real ones; give the "
-            "part of the model behind it."
+            "The model takes whole numbers (it starts with an embedding) and does not say how many; pass the number "
+            "that one input has, such as input_shape=(16,)."
         )

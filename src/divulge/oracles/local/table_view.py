@@ -3,7 +3,8 @@
 Every column becomes one number. A column of numbers is scaled so that the table's own range is [0, 1]; values beyond
 the range are extrapolated. A column of m categories cuts [0, 1] into m equal parts, one for each value in sorted order;
 numbers outside [0, 1] stand for the first or the last value. A uniform draw from [0, 1] therefore takes numbers from
-their ranges and categories from their values.
+their ranges and categories from their values. Where a column has missing values, numbers below -1/2 stand for "missing"
+in a column of numbers, and "missing" is the last value of a column of categories.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from divulge.core.errors import InvalidInput, MissingPackage, WrongShape
 if TYPE_CHECKING:
     import pandas as pd
 
+MISSING = -1.0
+"""The number of the view for a missing value in a column of numbers."""
+
 
 @dataclass(frozen=True)
 class TableColumn:
@@ -31,18 +35,22 @@ class TableColumn:
     low, high : float
         The range that becomes [0, 1], for a column of numbers.
     categories : tuple
-        The values of a column of categories, in order; empty for a column of numbers.
+        The values of a column of categories, in order, with None for "missing"; empty for a column of numbers.
+    missing : bool
+        Whether a column of numbers has missing values.
     """
 
     name: str
     low: float = 0.0
     high: float = 1.0
     categories: tuple[object, ...] = ()
+    missing: bool = False
 
     def decode(self, x: NDArray[np.float64]) -> Any:
         """The column's own values for numbers of the view."""
         if not self.categories:
-            return self.low + x * (self.high - self.low)
+            value = self.low + x * (self.high - self.low)
+            return np.where(x < MISSING / 2, np.nan, value) if self.missing else value
         index = np.clip(np.floor(x * len(self.categories)), 0, len(self.categories) - 1).astype(int)
         values = np.empty(len(self.categories), dtype=object)
         values[:] = self.categories
@@ -51,7 +59,9 @@ class TableColumn:
     def encode(self, values: Any) -> NDArray[np.float64]:
         """Numbers of the view for the column's own values."""
         if not self.categories:
-            return (np.asarray(values, dtype=np.float64) - self.low) / (self.high - self.low)
+            place = (np.asarray(values, dtype=np.float64) - self.low) / (self.high - self.low)
+            return np.where(np.isnan(place), MISSING, place) if self.missing else place
+        values = values.astype(object).where(values.notna(), None)
         places = {value: place for place, value in enumerate(self.categories)}
         try:
             index = np.array([places[value] for value in values], dtype=np.float64)
@@ -71,7 +81,7 @@ class TableView:
     Raises
     ------
     InvalidInput
-        If the table has no rows, or a column of dates, missing values or values of another kind.
+        If the table has no rows, or a column of dates, without any value, or with values of several kinds.
 
     Examples
     --------
@@ -126,17 +136,20 @@ class TableView:
 def _column(name: object, values: Any) -> TableColumn:
     import pandas as pd
 
-    if values.isna().any():
-        raise InvalidInput(f"Column {name!r} of the table has missing values; fill them or drop those rows.")
+    present = values.dropna()
+    missing = len(present) < len(values)
+    if present.empty:
+        raise InvalidInput(f"Column {name!r} of the table has no value at all; drop it.")
     numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
     if numeric and not isinstance(values.dtype, pd.CategoricalDtype):
-        low, high = float(values.min()), float(values.max())
+        low, high = float(present.min()), float(present.max())
         if not np.isfinite([low, high]).all():
             raise InvalidInput(f"Column {name!r} of the table holds infinite values.")
-        return TableColumn(str(name), low, high if high > low else low + 1.0)
+        return TableColumn(str(name), low, high if high > low else low + 1.0, missing=missing)
     if pd.api.types.is_datetime64_any_dtype(values):
         raise InvalidInput(f"Column {name!r} of the table holds dates; turn them into numbers first.")
     try:
-        return TableColumn(str(name), categories=tuple(sorted(values.unique())))
+        known = tuple(sorted(present.astype(object).unique()))
+        return TableColumn(str(name), categories=(*known, None) if missing else known)
     except TypeError as error:
         raise InvalidInput(f"Column {name!r} of the table mixes kinds of values: {error}.") from error

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from divulge.core.errors import InvalidInput, TargetError, UnsupportedModel
+from divulge.core.errors import AccessDenied, InvalidInput, TargetError, UnsupportedModel
 from divulge.oracles.arguments import Precision, check_size, checked_batch_size, checked_precision, checked_shape
 from divulge.oracles.base import Access, Oracle, OutputKind
 from divulge.oracles.local.input_shape import candidate_shapes
+from divulge.oracles.local.named_inputs import with_row_inputs
 from divulge.oracles.rows import in_batches
 
 LIVE_NUMBERS = 2**26
@@ -34,15 +35,17 @@ class TorchOracle(Oracle):
     Parameters
     ----------
     module : nn.Module
-        Any module from one tensor to one tensor (or to an object with ``logits``, as transformers return).
+        Any module from tensors to one tensor (or to an object with ``logits``). One that starts with an embedding takes
+        the nearest whole numbers, and shows no gradients.
     access : {"label", "value", "gradient", "weights"}, default "value"
         What may be asked.
     budget : int or None, default None
         The largest total number of rows.
     precision : {"native", "double"}, default "native"
         "double" asks a float64 copy.
-    input_shape : sequence of int or None, default None
-        The shape of one input. By default the module's own ``input_shape``, or what its first layer takes.
+    input_shape : sequence of int, mapping or None, default None
+        The shape of one input. By default the module's own ``input_shape``, or what its first layer takes. Of several
+        inputs the shapes by name: the row is cut into them in that order.
     device : str, torch.device or None, default None
         Where the copy is asked; the module's own device by default.
     output : {"logits", "probabilities", "log-probabilities"} or None, default None
@@ -74,12 +77,16 @@ class TorchOracle(Oracle):
         access: Access = "value",
         budget: int | None = None,
         precision: Precision = "native",
-        input_shape: Sequence[int] | None = None,
+        input_shape: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
         device: str | torch.device | None = None,
         output: str | None = None,
         batch_size: int | None = None,
     ) -> None:
-        shapes = [checked_shape(input_shape)] if input_shape is not None else candidate_shapes(module)
+        module = with_row_inputs(module, input_shape)
+        if access in ("gradient", "weights") and hasattr(module, "values_only"):
+            raise AccessDenied(str(module.values_only))
+        given = None if isinstance(input_shape, Mapping) else input_shape
+        shapes = [checked_shape(given)] if given is not None else candidate_shapes(module)
         module, dtype, device = _prepared(module, precision, device)
         module = with_output(module, output)
         shape, answer, activations = _probe(module, shapes, dtype, device)

@@ -1,10 +1,10 @@
-"""XGBoost and LightGBM models as oracles: boosters, their scikit-learn classes, and their native files.
+"""XGBoost, LightGBM and CatBoost models as oracles: boosters, their estimators, and their native files.
 
 A classifier answers with its raw scores before the sigmoid or softmax ("logits"), or with probabilities where
 ``output`` asks for them. A regression answers with its predictions ("quantities"), and any other objective, such as
 ranking, with its raw scores. Trees are piecewise constant, so there are no gradients to ask for.
 
-XGBoost computes in float32, and so does its oracle. LightGBM computes in float64.
+XGBoost computes in float32, and so does its oracle. LightGBM and CatBoost compute in float64.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from divulge.oracles.local.estimator_scores import fitted
 from divulge.oracles.local.torch_module import OUTPUTS
 from divulge.oracles.rows import in_batches
 
-Booster = Any  # xgboost.Booster or lightgbm.Booster; neither package is imported unless a model of its own comes
+Booster = Any  # of xgboost, lightgbm or catboost; no package is imported unless a model of its own comes
 Array = NDArray[Any]
 LIGHTGBM_FILES = (".txt",)
+CATBOOST_FILES = (".cbm",)
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,11 @@ class BoostedTrees:
     predicted: Callable[[Array], Array]
 
 
-def is_boosted(source: object) -> bool:
-    """Whether this is an XGBoost or LightGBM model: a booster, or one of their scikit-learn classes."""
+def is_boosted(source: Any) -> bool:
+    """Whether this is an XGBoost, LightGBM or CatBoost model on numbers: a booster, or one of their estimators."""
     package = type(source).__module__.partition(".")[0]
+    if package == "catboost":
+        return hasattr(source, "get_all_params") and not (source.is_fitted() and source.get_cat_feature_indices())
     return package in ("xgboost", "lightgbm") and (
         type(source).__name__ == "Booster" or hasattr(source, "get_booster") or hasattr(source, "booster_")
     )
@@ -138,9 +141,13 @@ class TreeOracle(Oracle):
 
 
 def load_booster(path: Path) -> Booster:
-    """The booster in a native file: .json or .ubj of XGBoost, .txt of LightGBM."""
+    """The booster in a native file: .json or .ubj of XGBoost, .txt of LightGBM, .cbm of CatBoost."""
     suffix = path.suffix.lower()
     try:
+        if suffix in CATBOOST_FILES:
+            import catboost
+
+            return catboost.CatBoost().load_model(str(path))
         if suffix in LIGHTGBM_FILES:
             import lightgbm
 
@@ -149,8 +156,9 @@ def load_booster(path: Path) -> Booster:
 
         return xgboost.Booster(model_file=str(path))
     except ImportError as error:
-        package = "lightgbm" if suffix in LIGHTGBM_FILES else "xgboost"
-        raise MissingPackage(f"{path.name} is read by {package}; install divulge[trees].") from error
+        package = {".txt": "lightgbm", ".cbm": "catboost"}.get(suffix, "xgboost")
+        extra = "catboost" if package == "catboost" else "trees"
+        raise MissingPackage(f"{path.name} is read by {package}; install divulge[{extra}].") from error
     except Exception as error:  # the packages raise classes of their own
         fault = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise InvalidInput(f"{path} is not a readable model of trees: {fault[:200]}") from error
@@ -158,7 +166,7 @@ def load_booster(path: Path) -> Booster:
 
 def is_booster_file(path: Path) -> bool:
     """Whether this file is a model of trees: by its ending, and for text and JSON by its first bytes."""
-    starts = {".ubj": b"", ".json": b'"learner"', ".txt": b"tree\n"}
+    starts = {".ubj": b"", ".cbm": b"", ".json": b'"learner"', ".txt": b"tree\n"}
     suffix = path.suffix.lower()
     if suffix not in starts:
         return False
@@ -170,6 +178,8 @@ def is_booster_file(path: Path) -> bool:
 
 
 def _boosted_trees(model: object) -> BoostedTrees:
+    if type(model).__module__.startswith("catboost"):
+        return _catboost(model)
     model = model if type(model).__name__ == "Booster" else fitted(model)
     if type(model).__module__.startswith("xgboost"):
         return _xgboost(model)
@@ -209,8 +219,25 @@ def _lightgbm(booster: Any) -> BoostedTrees:
     return BoostedTrees(booster.num_feature(), task, torch.float64, score(raw=True), score(raw=False))
 
 
+def _catboost(model: Any) -> BoostedTrees:
+    if not model.is_fitted():
+        raise InvalidInput(f"{type(model).__name__} is not fitted; call its fit first.")
+    loss = str(model.get_all_params().get("loss_function", "")).partition(":")[0]
+
+    def score(kind: str) -> Callable[[Array], Array]:
+        return lambda X: np.asarray(model.predict(np.asarray(X, dtype=np.float64), prediction_type=kind))
+
+    width = len(model.feature_names_ or ())
+    raw = score("RawFormulaVal")
+    if loss in ("Logloss", "CrossEntropy", "MultiClass"):
+        return BoostedTrees(width, "classification", torch.float64, raw, _probabilities(raw))
+    regressions = ("RMSE", "MAE", "Quantile", "LogLinQuantile", "MAPE", "Huber", "Expectile", "Lq", "MultiRMSE")
+    task = "regression" if loss in regressions else "other"
+    return BoostedTrees(width, task, torch.float64, raw, raw)
+
+
 def _probabilities(raw: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Probabilities from XGBoost's raw scores; its own prediction for multi:softmax is the class alone."""
+    """Probabilities from raw scores; XGBoost's own prediction for multi:softmax is the class alone."""
 
     def probabilities(X: Array) -> Array:
         scores = torch.from_numpy(np.asarray(raw(X)).reshape(len(X), -1))

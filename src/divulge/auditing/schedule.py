@@ -65,7 +65,7 @@ def run_all(probes: list[Probe], target: Target, end: float, store: Store | None
         total = len(waiting)
         while waiting:
             left = end - time.perf_counter()
-            progress.report("audit", total - len(waiting), total, now=waiting[0].title, left=f"{left:.0f} s")
+            progress.report("audit", total - len(waiting), total, now=waiting[0].title, until=_clock(left))
             _next(waiting, left, slowdown, target, store, results)
             waiting.pop(0)
     except KeyboardInterrupt:
@@ -73,6 +73,11 @@ def run_all(probes: list[Probe], target: Target, end: float, store: Store | None
         for place, probe in enumerate(waiting):
             results.skip(probe, INTERRUPTED, "not tried" if place else "unfinished")
     return results
+
+
+def _clock(seconds: float) -> str:
+    """The time of day in so many seconds."""
+    return time.strftime("%H:%M:%S", time.localtime(time.time() + max(0.0, seconds)))
 
 
 def ordered(probes: list[Probe], target: Target) -> list[Probe]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from divulge.oracles import Access
     from divulge.report import Gate, Report
 
+COLUMNS, MOST_FINDINGS = 80, 10
+"""The summary fits one screen of 24 lines: so many columns, and findings at most."""
 TABLE_MODELS = (".pkl", ".pickle", ".joblib", ".cbm")
 """Files of estimators, which take tables as pandas reads them."""
 ENDINGS = {
@@ -257,17 +260,28 @@ def _data_words(data: str | None, data_dir: Path | None, column: str | None, uns
     return [*([data] if data is not None else []), *(str(word) for pair in options if pair[1] for word in pair)]
 
 
+def _cut(line: str) -> str:
+    """A line that fits the terminal."""
+    return line if len(line) <= COLUMNS else line[: COLUMNS - 3] + "..."
+
+
 def _text(report: Report, gate: Gate | None, paths: list[Path]) -> str:
     from divulge.core.text import clean
     from divulge.report.document import badge, ranked
     from divulge.report.text import duration
 
     lines = [f"{report.headline.upper()}: what {report.target['name']} gives away ({duration(report.seconds)})"]
-    lines += [*report.verdict, ""]
-    lines += [f"  {badge(finding):<14}{finding.title}" for finding in ranked(report.findings)]
-    for ending, heading in ENDINGS.items():
-        items = [f"  {skip.title}: {skip.reason}" for skip in report.skipped if skip.ending == ending]
-        lines += ["", f"{heading}:", *items] if items else []
+    lines += [line for sentence in report.verdict for line in wrap(clean(sentence), COLUMNS)] + [""]
+    findings = ranked(report.findings)
+    lines += [_cut(f"  {badge(finding):<14}{finding.title}") for finding in findings[:MOST_FINDINGS]]
+    more = len(findings) - MOST_FINDINGS
+    lines += [f"  and {more} more, in the report"] if more > 0 else []
+    folded = [
+        f"{heading} ({len(items)}): {items[0]}{', ...' if len(items) > 1 else ''}"
+        for ending, heading in ENDINGS.items()
+        if (items := [skip.title for skip in report.skipped if skip.ending == ending])
+    ]
+    lines += ["", *map(_cut, folded), "Why, and what would change it, is in the report."] if folded else []
     if report.target_failed:
         lines += ["", "The target stopped answering before all attacks were done; continue with --resume."]
     if report.interrupted:

@@ -17,7 +17,6 @@ from divulge.core.errors import DivulgeError, InvalidInput
 from divulge.core.hints import for_command_line
 from divulge.core.json import dumps
 from divulge.core.memory import explained
-from divulge.core.progress import WHOLE, Step, listening
 from divulge.core.text import clean, clean_lines
 
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Fixes every random choice.")]
@@ -100,21 +99,7 @@ def _progress(*, enabled: bool) -> Iterator[None]:
     if not enabled or not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from divulge.cli.progress_lines import progress_lines
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"),
-               TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def listener(step: Step) -> None:
-            if step.stage not in tasks:
-                for stage in [stage for stage in tasks if stage != WHOLE]:
-                    bar.remove_task(tasks.pop(stage))
-                tasks[step.stage] = bar.add_task(step.stage, total=step.total, facts="")
-            facts = "  ".join(f"{name} {value}" for name, value in step.facts.items())
-            bar.update(tasks[step.stage], completed=step.done or 0, total=step.total, facts=facts)
-
-        with listening(listener):
-            yield
+    with progress_lines():
+        yield

@@ -78,14 +78,22 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rebuild training inputs from a model's weights. Writes PNG and NPZ, and scores where the data is known."""
+    """Rebuild training inputs from weights, or from the counts of a forest. Scores where the data is known."""
     with session(json=json, quiet=quiet):
         from divulge import reconstruction
         from divulge.oracles import load_model
         from divulge.reconstruction import baselines
+        from divulge.reconstruction.forest.counts import is_forest
 
-        module = _module(load_model(model, trust_pickle=trust_pickle))
+        loaded = load_model(model, trust_pickle=trust_pickle)
         truth = _truth(model, data, data_dir, target_column, unseen)
+        if is_forest(loaded):
+            from divulge.cli import reconstruct_forest
+
+            limit = None if time is None else seconds_of(time)
+            reconstruct_forest.rebuild(loaded, truth.get("train"), limit, seed=seed, out=out, json=json, quiet=quiet)
+            return
+        module = _module(loaded)
         options: dict[str, Any] = {
             "n": n, "mean": _mean(mean, know_mean, truth), "value_range": _range(value_range, truth), "seed": seed,
             "shape": truth.get("shape"),

@@ -49,6 +49,34 @@ def certainty(threshold: str, control: float | None) -> str:
     return f"{threshold}; {percent(control)} of the inputs that the model never saw reach that."
 
 
+def forest_title(outcome: Outcome, error: float, random: float) -> str:
+    """The title of a table from the counts of a forest."""
+    if outcome == "failed":
+        return "The counts of the forest do not give its training table away"
+    return f"The training table came back out of the forest: {percent(error)} wrong cells, {percent(random)} by chance"
+
+
+def forest_meaning(outcome: Outcome) -> str:
+    """What a table from the counts of a forest means."""
+    if outcome == "failed":
+        return "A table that meets every count of the forest is hardly nearer to the true one than chance."
+    return "Whoever holds the file of the forest can compute the rows that it was trained on, without a query."
+
+
+def forest_certainty(shuffled: float, exact: int, rows: int) -> str:
+    """What was checked of a table from the counts of a forest."""
+    return (
+        f"{exact:,} of {count(rows, 'row')} came back in every cell, after the best matching of rows. With its columns "
+        f"shuffled, which keeps every sum, the rebuilt table has {percent(shuffled)} wrong cells. Other tables may "
+        "meet the same counts."
+    )
+
+
+def fewer_trees() -> str:
+    """What may keep a table out of a forest."""
+    return "Publish fewer or shallower trees, or train them with differential privacy, and attack the result again."
+
+
 def train_longer_on_more() -> str:
     """What may keep records out of the weights."""
     return "Train on more records, or stop earlier: the attack needs a network that fits its data perfectly."

@@ -1,0 +1,1 @@
+"""A training table from the counts of a random forest, by constraint programming."""

@@ -1,0 +1,87 @@
+"""A model that is exchanged while it is attacked: no copy is called exact that an answer contradicts."""
+
+from __future__ import annotations
+
+import copy
+import random
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import divulge
+from divulge import extraction
+from divulge.models import MLP
+
+ATTACKS = {
+    "from_values": ("value", extraction.from_values),
+    "from_gradients": ("gradient", extraction.from_gradients),
+    "worst_case": ("value", extraction.worst_case),
+}
+CHANGES = ("another model", "scale", "level", "one neuron")
+
+
+class Exchanged(nn.Module):
+    """One model for the first rows, another one from then on; knows whether anybody could have told."""
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+        self.at, self.rows, self.shown = 10**9, 0, False
+
+    def __deepcopy__(self, memo: object) -> Exchanged:
+        return self  # an oracle's own copy counts the same rows
+
+    def forward(self, X: Tensor) -> Tensor:
+        places = self.rows + torch.arange(len(X))[:, None]
+        self.rows += len(X)
+        one, other = self.first(X), self.second(X)
+        late = places >= self.at
+        self.shown |= bool((late & ((one - other).abs() > 1e-6)).any())
+        return torch.where(late, other, one)
+
+
+def pair(change: str, seed: int) -> Exchanged:
+    torch.manual_seed(seed)
+    first = MLP([4, 4, 1]).double()
+    for parameter in first.parameters():
+        parameter.data = torch.randn_like(parameter)
+    second = copy.deepcopy(first)
+    _, _, weights, level = second.parameters()
+    if change == "another model":
+        for parameter in second.parameters():
+            parameter.data = torch.randn_like(parameter)
+    elif change == "scale":
+        weights.data *= 1.001
+    elif change == "level":
+        level.data += 1e-3
+    else:
+        weights.data[0, 0] *= 1.5
+    return Exchanged(first, second)
+
+
+def attacked(model: Exchanged, attack: str, at: int) -> extraction.Extraction | None:
+    """The result of an attack on the model that is exchanged at this row; None where it was refused."""
+    access, run = ATTACKS[attack]
+    model.at, model.rows, model.shown = 10**9, 0, False
+    oracle = divulge.oracle(model, access=access, input_shape=[4])
+    model.at, model.rows = at, 0
+    try:
+        return run(oracle, seed=0)
+    except divulge.DivulgeError:
+        return None
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_copy_is_exact_that_an_answer_contradicts(attack: str, change: str) -> None:
+    model, draw = pair(change, seed=5), random.Random(change)
+    whole = attacked(model, attack, at=10**9)
+    assert whole is not None
+    assert whole.exact
+    rows, told = model.rows, 0
+    for at in (int(rows * draw.random()), rows - draw.randint(4, 200), rows - draw.randint(2, 3), rows - 1):
+        result = attacked(model, attack, at)
+        told += model.shown
+        assert result is None or not (result.exact and model.shown), f"exchanged at row {at} of {rows}"
+    assert told >= 1

@@ -50,6 +50,40 @@ def test_concentrated_and_renyi_bounds_hold_for_the_gaussian_mechanism_that_has_
     assert exact <= membership_advantage_bound(rdp=orders) <= 1
 
 
+@pytest.mark.parametrize(
+    ("fpr", "privacy", "expected"),
+    [
+        (0.001, {"epsilon": 1.0, "delta": 1e-5}, 0.002728281828),
+        (0.1, {"epsilon": 4.0, "delta": 1e-3}, 0.983534240639),
+        (0.5, {"epsilon": 1.0, "delta": 1e-5}, 0.816063958209),
+        (0.01, {"gaussian": 0.5}, 0.033898939123),
+        (0.1, {"gaussian": 2.0}, 0.763759584106),
+        (0.001, {"zcdp": 1.0}, 0.070234352222),
+        (0.01, {"zcdp": 0.1}, 0.035062527900),
+        (0.1, {"zcdp": 1.0}, 0.689217225717),
+        (0.5, {"zcdp": 0.1}, 0.712088533763),
+    ],
+)
+def test_rates_are_those_of_riskcal(fpr: float, privacy: dict[str, float], expected: float) -> None:
+    """Printed by riskcal 1.5.1: 1 - get_beta_from_adp, _gdp and _zcdp (Kulynych et al.)."""
+    assert membership_bound(fpr, **privacy) == pytest.approx(expected, rel=1e-4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "expected"),
+    [
+        ({"epsilon": 1.0, "delta": 1e-5}, 0.462122536088),
+        ({"epsilon": 4.0, "delta": 1e-3}, 0.964063552496),
+        ({"gaussian": 0.5}, 0.197412651366),
+        ({"zcdp": 0.1}, 0.221741916451),
+        ({"zcdp": 1.0}, 0.647918228468),
+    ],
+)
+def test_advantages_are_those_of_riskcal(privacy: dict[str, float], expected: float) -> None:
+    """Printed by riskcal 1.5.1: get_advantage_from_adp, _gdp and _zcdp."""
+    assert membership_advantage_bound(**privacy) == pytest.approx(expected, rel=1e-4)  # type: ignore[arg-type]
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(InvalidInput, match="strictly between 0 and 1"):
         membership_bound(0.0, epsilon=1.0)

@@ -3,8 +3,9 @@
 A membership test with false positive rate alpha finds at most 1 - f(alpha) of the members, where f is the trade-off
 function of the mechanism (Wasserman and Zhou 2010; Dong, Roth and Su 2022). That is the bound on a reconstruction
 (``bounds``) with kappa = alpha, because both compare the probability of one event under two neighbouring training sets.
-Here the neighbours' roles may be exchanged too, which is tighter at large alpha. Kulynych et al. 2024 read attack risks
-off f in the same way.
+Renyi and zero-concentrated DP bound the divergence of a test's answers, Bernoulli(TPR) from Bernoulli(FPR), at every
+order and in both directions, which is tighter than the bound on one event. Kulynych et al. 2024 read attack risks off f
+in the same way.
 
 The same bound limits attribute inference: an attacker whose best guess without the model is right with chance p is
 right with chance ``reconstruction_bound(p, ...)`` at most.
@@ -16,13 +17,15 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from divulge.core.validation import checked_number
 from divulge.protection.bounds import Order, reconstruction_bound
 
-GRID = 2_000
-"""False positive rates among which the largest advantage is looked for, where it has no closed form."""
+Array = NDArray[np.float64]
+ORDERS = 1 + np.geomspace(1e-4, 1e3, 2_000)
+"""Orders at which zero-concentrated DP is read as Renyi DP; any of them gives a bound, and the smallest is taken."""
 
 
 def membership_bound(
@@ -75,14 +78,35 @@ def membership_bound(
     direct = reconstruction_bound(level, **given)  # type: ignore[arg-type]
     if epsilon is not None or gaussian is not None:
         return direct  # these trade-off functions are symmetric
-    low, high = 0.0, 1.0  # the smallest share of members missed whose own bound allows 1 - fpr
+    return min(direct, float(_largest(np.array(level), *_orders(rdp, zcdp))))
+
+
+def _orders(rdp: Order | Sequence[Order] | None, zcdp: float | None) -> tuple[Array, Array]:
+    """The orders alpha > 1 at which Renyi DP holds, and its epsilon at each."""
+    if zcdp is not None:
+        return ORDERS, zcdp * ORDERS
+    given = np.atleast_2d(np.asarray(rdp, dtype=np.float64))
+    kept = given[(given[:, 0] > 1) & np.isfinite(given).all(axis=1)]
+    return kept[:, 0], kept[:, 1]
+
+
+def _largest(level: Array, alpha: Array, epsilon: Array) -> Array:
+    """The largest true positive rate that the divergence of the test's answers allows at every order, both ways."""
+    low, high = np.broadcast_to(level, alpha.shape).copy(), np.ones(alpha.shape)
     for _ in range(60):
         middle = (low + high) / 2
-        if reconstruction_bound(middle, **given) >= 1 - level:  # type: ignore[arg-type]
-            high = middle
-        else:
-            low = middle
-    return min(direct, 1 - low)
+        allowed = _allowed(middle, level, alpha, epsilon)
+        low, high = np.where(allowed, middle, low), np.where(allowed, high, middle)
+    return np.min(high, initial=1.0)
+
+
+def _allowed(tpr: Array, fpr: Array, alpha: Array, epsilon: Array) -> NDArray[np.bool_]:
+    """Whether Bernoulli(tpr) and Bernoulli(fpr) are as close as Renyi DP of this order makes every answer."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = [np.log(one) for one in (tpr, 1 - tpr, fpr, 1 - fpr)]
+        forth = np.logaddexp(alpha * logs[0] + (1 - alpha) * logs[2], alpha * logs[1] + (1 - alpha) * logs[3])
+        back = np.logaddexp(alpha * logs[2] + (1 - alpha) * logs[0], alpha * logs[3] + (1 - alpha) * logs[1])
+    return np.asarray(np.maximum(forth, back) <= (alpha - 1) * epsilon)
 
 
 def membership_advantage_bound(
@@ -128,7 +152,11 @@ def membership_advantage_bound(
         return min(1.0, math.tanh(epsilon / 2) + 2 * delta / (math.exp(min(epsilon, 700.0)) + 1))
     if gaussian is not None:
         return float(2 * ndtr(gaussian / 2) - 1)
-    levels = np.linspace(0, 1, GRID + 1)
-    found = [membership_bound(float(level), **given) for level in levels[1:-1]]  # type: ignore[arg-type]
-    # between two grid points the true positive rate is at most that at the next one
-    return float(min(1.0, max(np.append(found, 1.0) - levels[:-1])))
+    # what is allowed is convex and the same for (fpr, tpr) and (1 - tpr, 1 - fpr), so the best test has fpr = 1 - tpr
+    alpha, orders = _orders(rdp, zcdp)
+    low, high = np.full(alpha.shape, 0.5), np.ones(alpha.shape)
+    for _ in range(60):
+        middle = (low + high) / 2
+        allowed = _allowed(middle, 1 - middle, alpha, orders)
+        low, high = np.where(allowed, middle, low), np.where(allowed, high, middle)
+    return float(2 * np.min(high, initial=1.0) - 1)

@@ -160,3 +160,41 @@ def test_records_that_do_not_fit(recalled: Any) -> None:
     ):  # fmt: skip
         with pytest.raises(DivulgeError, match=sentence):
             divulge.attributes.attack(forest, rows, labels, column=2)
+
+
+@pytest.mark.slow
+def test_weights_say_at_least_as_much_as_answers() -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 2, 80), rng.normal(size=(80, 6))]).astype(float)
+    y = rng.integers(0, 2, 80)  # nothing to learn, so it memorises
+    model = divulge.Recipe(widths=[7, 64, 2], epochs=300, learning_rate=0.5, seed=0).train(X, y)
+    answers, weights = (
+        divulge.attributes.attack(model, X, y, column=0, access=access)  # type: ignore[arg-type]
+        for access in ("value", "weights")
+    )
+    assert weights.queries == answers.queries == 160
+    assert weights.accuracy >= answers.accuracy - 0.05
+    assert weights.success
+
+
+def test_all_columns_or_those_named_without_the_constant_ones(recalled: Any) -> None:
+    _, X, y = recalled
+    wide = np.column_stack([X[:, :2], np.ones(len(X))])
+    model = RandomForestClassifier(10, random_state=0).fit(wide, y)
+    names = ("kind", "size", "constant")
+    found = divulge.attributes.attack_columns(model, wide, y, names=names, bins=2)
+    assert list(found) == ["kind", "size"]
+    assert found["kind"].advantage == divulge.attributes.attack(model, wide, y, column=0).advantage
+    assert list(divulge.attributes.attack_columns(model, wide, y, columns=["size"], names=names, bins=2)) == ["size"]
+    with pytest.raises(DivulgeError, match="No column varies"):
+        divulge.attributes.attack_columns(model, np.ones((50, 3)), y[:50])
+
+
+def test_draws_that_disagree_widen_the_interval() -> None:
+    rng = np.random.default_rng(0)
+    right = rng.random((3, 200)) < 0.6
+    steady, shifted = np.zeros((3, 200), bool), right.copy()
+    shifted[0], shifted[2] = True, False
+    assert advantage(shifted, steady).high - float(advantage(shifted, steady)) > 2 * (
+        advantage(right, steady).high - float(advantage(right, steady))
+    )

@@ -68,3 +68,45 @@ def test_bad_input_and_failure_have_their_exit_codes(folder: Path) -> None:
     budget = run("membership", forest, "--trust-pickle", "--members", members, "--non-members",
                  str(folder / "others.npz"), "--budget", "10")  # fmt: skip
     assert budget.exit_code == 4
+
+
+def test_subgroups_a_copy_and_canaries_stand_beside_the_attack(folder: Path, tmp_path: Path) -> None:
+    forest = str(folder / "forest.joblib")
+    given = [forest, "--trust-pickle", "--members", str(folder / "members.npz"), "--non-members"]
+    given += [str(folder / "others.npz"), "--method", "loss"]
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5))
+    np.savez(folder / "grouped.npz", X=np.column_stack([X[:200], np.arange(200) % 2]), y=np.arange(200) // 100)
+    np.savez(folder / "grouped_others.npz", X=np.column_stack([X[200:], np.arange(200) % 2]), y=np.arange(200) // 100)
+    done = run("membership", *given, "--clone", "--copy", forest, "--canaries", "80", "--json", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["on_copy"]["difference"][0] == 0
+    assert told["on_copy"]["shared_among_most_exposed"] == 1
+    assert told["epsilon_audit"]["canaries"] == 80
+    assert told["epsilon_audit"]["claimed"] is None
+    assert json.loads((tmp_path / "membership.json").read_text())["on_copy"] == told["on_copy"]
+    text = run("membership", *given, "--clone", "--copy", forest, "--canaries", "80").stdout
+    assert "By canaries, epsilon is at least" in text
+    assert "On the copy: AUC" in text
+    without = run("membership", *given, "--canaries", "80")
+    assert without.exit_code == 2
+    assert "--recipe or --clone" in without.stderr
+    members = np.load(folder / "grouped.npz")
+    joblib.dump(RandomForestClassifier(10, random_state=0).fit(members["X"], members["y"]), folder / "grouped.joblib")
+    grouped = run("membership", str(folder / "grouped.joblib"), "--trust-pickle", "--members",
+                  str(folder / "grouped.npz"), "--non-members", str(folder / "grouped_others.npz"), "--group", "5",
+                  "--json")  # fmt: skip
+    assert set(json.loads(grouped.stdout)["by_group"]) == {"0.0", "1.0"}
+    assert run("membership", *given, "--group", "17").exit_code == 2
+
+
+def test_canaries_in_a_private_model_are_printed_beside_its_claim(tmp_path: Path) -> None:
+    made = run("train", "--data", "digits", "--widths", "64,32,10", "--rows", "200", "--epochs", "5",
+               "--noise-multiplier", "2", "--out", str(tmp_path / "model"), "--quiet")  # fmt: skip
+    assert made.exit_code == 0, made.stderr
+    done = run("membership", str(tmp_path / "model"), "--method", "loss", "--canaries", "1000", "--json")
+    audit = json.loads(done.stdout)["epsilon_audit"]
+    assert audit["method"] == "steps"
+    assert 0 <= audit["epsilon"] < audit["claimed"]
+    assert audit["contradicts"] is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from divulge.attributes.attack import METHODS, attack
+from divulge.attributes.every_column import attack_columns
 from divulge.attributes.result import Attribute
 
-__all__ = ["METHODS", "Attribute", "attack"]
+__all__ = ["METHODS", "Attribute", "attack", "attack_columns"]

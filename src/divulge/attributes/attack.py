@@ -30,6 +30,7 @@ from divulge.core.progress import report
 from divulge.core.statistics import WithInterval
 from divulge.core.validation import checked_choice, checked_rows, checked_seed, checked_whole
 from divulge.oracles import Access, Oracle
+from divulge.oracles.record_gradients import gradient_log_norms
 from divulge.oracles.record_scores import Asked, asked
 
 Method = Literal["auto", "combined", "fredrikson", "csmia"]
@@ -42,10 +43,14 @@ DRAWS = 3
 
 @dataclass(frozen=True)
 class _Answers:
-    """What the model answers for each record with each candidate [n, k]: the label's fit, and whether it is right."""
+    """What the model answers for each record with each candidate [n, k]: the label's fit, and whether it is right.
+
+    ``gradients`` says how small the candidate's gradient is, where the weights are granted.
+    """
 
     fits: Array
     right: NDArray[np.bool_]
+    gradients: Array | None = None
 
 
 def attack(
@@ -85,7 +90,7 @@ def attack(
         Into how many intervals a quantity is cut; the interval is guessed.
     access : {"label", "value", "gradient", "weights"}, optional
         What the attacker may ask of a model that is not an oracle yet; by default values, or labels where there is
-        nothing else.
+        nothing else. With weights the size of each candidate's gradient counts too.
     names : sequence of str, default ()
         Names of the columns, where ``X`` has none.
     seed : int, default 0
@@ -147,7 +152,10 @@ def _answers(view: Asked, hidden: Hidden, X: Tensor, y: NDArray[Any]) -> _Answer
         else:
             right[:, candidate] = view.agrees(filled, y)
             fits[:, candidate] = right[:, candidate]
-    return _Answers(fits, right)
+    if not view.oracle.allows("weights"):
+        return _Answers(fits, right)
+    sizes = [gradient_log_norms(view, hidden.filled(X, candidate), y).mean(axis=1) for candidate in range(k)]
+    return _Answers(fits, right, -np.stack(sizes, axis=1))
 
 
 @dataclass(frozen=True)
@@ -221,12 +229,18 @@ def _control(
 
 
 def _evidence(answers: _Answers) -> Array:
-    """What the model says for each candidate [n, k, 3]: its fit less the others', the best fit, and the label."""
-    centred = answers.fits - answers.fits.mean(axis=1, keepdims=True)
-    best = answers.fits == answers.fits.max(axis=1, keepdims=True)
-    best &= ~best.all(axis=1, keepdims=True)
-    spread = max(float(centred.std()), 1e-12)
-    return np.stack([centred / spread, best.astype(float), answers.right.astype(float)], axis=2)
+    """What the model says for each candidate [n, k, 3 or 5]: its fit less the others', the best fit, and the label.
+
+    With weights the same two of its gradient.
+    """
+    parts = [answers.right.astype(float)]
+    for values in (answers.fits, answers.gradients):
+        if values is not None:
+            centred = values - values.mean(axis=1, keepdims=True)
+            best = values == values.max(axis=1, keepdims=True)
+            best &= ~best.all(axis=1, keepdims=True)
+            parts += [centred / max(float(centred.std()), 1e-12), best.astype(float)]
+    return np.stack(parts, axis=2)
 
 
 def _guesses(method: str, both: Array, answers: _Answers, own: Index, seed: int) -> Index:
@@ -242,13 +256,17 @@ def _guesses(method: str, both: Array, answers: _Answers, own: Index, seed: int)
 
 
 def advantage(attack: NDArray[np.bool_], baseline: NDArray[np.bool_], confidence: float = 0.95) -> WithInterval:
-    """The mean difference of two paired rows of right guesses [draws, n], with its interval over records.
+    """The mean difference of two paired rows of right guesses [draws, n], with its interval over records and draws.
 
-    The normal interval of the mean of n paired differences, widened by one record to either side for small n.
+    The normal interval of the mean of n paired differences, with the variance of the mean over draws added, and widened
+    by one record to either side for small n.
     """
-    differences = attack.mean(axis=0) - baseline.mean(axis=0)
+    paired = attack.astype(float) - baseline
+    differences, draws = paired.mean(axis=0), len(paired)
     n, value = len(differences), float(differences.mean())
-    half = float(-ndtri((1 - confidence) / 2)) * float(differences.std(ddof=1)) / np.sqrt(n) + 1 / n
+    variance = float(differences.var(ddof=1)) / n
+    variance += float(paired.mean(axis=1).var(ddof=1)) / draws if draws > 1 else 0.0
+    half = float(-ndtri((1 - confidence) / 2)) * np.sqrt(variance) + 1 / n
     return WithInterval(value, max(-1.0, value - half), min(1.0, value + half))
 
 

@@ -45,7 +45,10 @@ def command(
     ] = None,
     method: Annotated[str, typer.Option(help="auto, combined, fredrikson or csmia.")] = "auto",
     bins: Annotated[int, typer.Option(help="Into how many intervals a quantity is cut.")] = 5,
-    access: Annotated[str | None, typer.Option(help="What the attacker sees: label or value.")] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="A column whose values are subgroups, each judged by itself.")
+    ] = None,
+    access: Annotated[str | None, typer.Option(help="What the attacker sees: label, value or weights.")] = None,
     budget: Budget = None,
     input_shape: InputShape = None,
     fix: Fix = None,
@@ -76,12 +79,12 @@ def command(
             target, input_shape=input_shape, fix=fix, access=access, budget=budget, token_env=token_env,
             rate_limit=rate_limit, request=request, response=response, trust_pickle=trust_pickle or None,
         )  # fmt: skip
-        found: dict[str, Attribute] = {}
-        for name in _named(column, known.train.X.flatten(1).shape[1], known.columns):
-            found[str(name)] = attributes.attack(
-                oracle, *known.train, column=name, non_members=control, names=known.columns, bins=bins, seed=seed,
-                method=method,  # type: ignore[arg-type]
-            )  # fmt: skip
+        rows = known.train.X.flatten(1)
+        found = attributes.attack_columns(
+            oracle, rows, known.train.y, columns="all" if column == ["all"] else _named(column, known.columns),
+            non_members=control, names=known.columns, bins=bins, seed=seed, method=method,
+            groups=None if group is None else group_of(rows, group, known.columns),
+        )  # fmt: skip
         result: dict[str, Any] = {"columns": {name: risk.as_dict() for name, risk in found.items()}}
         if out is not None:
             for risk in found.values():
@@ -101,9 +104,16 @@ def _control(known: Any, non_members: str | None, data_dir: Path | None, column:
     return None if known.unseen_labels is None or len(known.unseen) < 30 else (known.unseen, known.unseen_labels)
 
 
-def _named(given: list[str], width: int, names: tuple[str, ...]) -> list[int | str]:
-    if given == ["all"]:
-        return list(names) if names else list(range(width))
+def group_of(rows: Any, column: str, names: tuple[str, ...]) -> Any:
+    """The value of each record in the column that makes subgroups."""
+    [named] = _named([column], names)
+    place = names.index(named) if named in names else named
+    if not isinstance(place, int) or not 0 <= place < rows.shape[1]:
+        raise InvalidInput(f"There is no column {column!r} to make subgroups of.")
+    return rows[:, place].numpy()
+
+
+def _named(given: list[str], names: tuple[str, ...]) -> list[int | str]:
     return [int(name) if name.isdecimal() and name not in names else name for name in given]
 
 
@@ -115,5 +125,9 @@ def _text(found: dict[str, Attribute]) -> str:
             f"{name}: {risk.accuracy:.1%} right, {risk.baseline:.1%} without the model; the model adds {value:+.1%} "
             f"({low:+.1%} to {high:+.1%})"
         )
+        for name_of, part in risk.by_group.items():
+            value, low, high = part["advantage"]
+            lines.append(f"  {name_of}: {part['records']} records, {value:+.1%} ({low:+.1%} to {high:+.1%})")
+        lines.append(f"  most exposed: rows {', '.join(str(row) for row in risk.worst(5))}")
         lines += [f"  {note}" for note in risk.notes]
     return "\n".join(lines)

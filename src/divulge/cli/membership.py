@@ -56,6 +56,9 @@ def command(
         ),
     ] = "auto",
     shadows: Annotated[int, typer.Option(help="How many reference models.")] = 8,
+    group: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="A column whose values are subgroups, each judged by itself.")
+    ] = None,
     access: Annotated[str | None, typer.Option(help="What the attacker sees: label, value or weights.")] = None,
     delta: Annotated[float, typer.Option(help="delta of the lower limit on epsilon.")] = 1e-5,
     canaries: Annotated[
@@ -96,6 +99,7 @@ def command(
         risk = membership.attack(
             oracle, inside, outside, train=_train(target, recipe, clone, trust_pickle, method), shadows=shadows,
             method=method, delta=delta, seed=seed, workers=jobs_of(workers),  # type: ignore[arg-type]
+            groups=_groups(target, group, inside, outside, members, data_dir, target_column),
             folder=None if out is None else out / "reference_models",
         )  # fmt: skip
         train = _train(target, recipe, clone, trust_pickle, "auto")
@@ -115,6 +119,21 @@ def command(
         show(told, json_wanted=json, quiet=quiet, text="\n".join(lines))
         if not risk.success:
             raise AttackFailed(risk.reason)
+
+
+def _groups(
+    model: str, group: str | None, inside: Any, outside: Any, members: str | None, data_dir: Path | None,
+    column: str | None,
+) -> Any:  # fmt: skip
+    """The subgroup of each member and each non-member."""
+    from divulge.cli.attributes import group_of
+    from divulge.datasets import provenance
+
+    if group is None:
+        return None
+    known = provenance.data_of_model(model, members, data_dir, target=column)
+    names = () if known is None else known.columns
+    return tuple(group_of(side[0].flatten(1), group, names) for side in (inside, outside))
 
 
 def _audited(train: Any, members: Any, canaries: int, delta: float, seed: int) -> Any:
@@ -183,6 +202,8 @@ def _text(risk: Membership, out: Path | None) -> str:
     for kind, share in risk.kinds.items():
         if share["most_exposed"] > 2 * share["all"] and share["most_exposed"] > 0.05:
             lines.append(f"  {kind}: {share['most_exposed']:.0%} of the most exposed, {share['all']:.0%} of all.")
+    for name, part in risk.by_group.items():
+        lines.append(f"  subgroup {name}: {part['members']} members, AUC {part['auc'][0]:.3f}")
     lines.append(
         f"epsilon is at least {risk.epsilon:.2f} at delta {risk.delta:g}, with {risk.confidence:.0%} confidence."
     )

@@ -78,7 +78,7 @@ def membership_bound(
     direct = reconstruction_bound(level, **given)  # type: ignore[arg-type]
     if epsilon is not None or gaussian is not None:
         return direct  # these trade-off functions are symmetric
-    return min(direct, float(_largest(np.array(level), *_orders(rdp, zcdp))))
+    return min(direct, _largest(np.array(level), *_orders(rdp, zcdp)))
 
 
 def _orders(rdp: Order | Sequence[Order] | None, zcdp: float | None) -> tuple[Array, Array]:
@@ -90,14 +90,14 @@ def _orders(rdp: Order | Sequence[Order] | None, zcdp: float | None) -> tuple[Ar
     return kept[:, 0], kept[:, 1]
 
 
-def _largest(level: Array, alpha: Array, epsilon: Array) -> Array:
+def _largest(level: Array, alpha: Array, epsilon: Array) -> float:
     """The largest true positive rate that the divergence of the test's answers allows at every order, both ways."""
     low, high = np.broadcast_to(level, alpha.shape).copy(), np.ones(alpha.shape)
     for _ in range(60):
         middle = (low + high) / 2
         allowed = _allowed(middle, level, alpha, epsilon)
         low, high = np.where(allowed, middle, low), np.where(allowed, high, middle)
-    return np.min(high, initial=1.0)
+    return float(np.min(high, initial=1.0))
 
 
 def _allowed(tpr: Array, fpr: Array, alpha: Array, epsilon: Array) -> NDArray[np.bool_]:

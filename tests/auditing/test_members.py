@@ -84,3 +84,26 @@ def test_the_most_exposed_records_come_first_to_the_insider(monkeypatch: pytest.
     assert rows[:3] == np.argsort((model.predict(X) - y) ** 2)[:3].tolist()  # fitted best
     assert len(set(rows)) == 5
     assert any(f"Records {rows[0]}, {rows[1]}, {rows[2]} came first" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_the_informed_adversary_or_canaries_stand_beside_the_attack(
+    monkeypatch: pytest.MonkeyPatch, private: bool
+) -> None:
+    from divulge.training import Privacy
+
+    monkeypatch.setattr(registry, "available_probes", lambda: list(membership.PROBES))
+    X, y = divulge.datasets.load("digits").train
+    privacy = Privacy(noise_multiplier=4.0, noise_seed=0) if private else None
+    recipe = divulge.Recipe(widths=[64, 32, 10], epochs=5, learning_rate=0.5, privacy=privacy)
+    model = recipe.train(X[:150], y[:150])
+    report = divulge.audit(
+        model, training_data=(X[:150], y[:150]), unseen=(X[150:300], y[150:300]), recipe=recipe, time=300
+    )
+    [found] = report.findings
+    if private:
+        assert found.measures["epsilon_by_canaries_at_least"] > 0
+        assert any("canaries in one more training run" in note and "is claimed" in note for note in found.notes)
+    else:
+        assert found.measures["informed_adversary_is_certain_of"] == "3 of 3"
+        assert any("no membership attack does better" in note for note in found.notes)

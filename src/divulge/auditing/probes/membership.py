@@ -12,6 +12,7 @@ from torch import Tensor
 
 from divulge.auditing import commands
 from divulge.auditing.exposed import remember
+from divulge.auditing.probes import membership_limits
 from divulge.auditing.probes.probe import Probe, TimeUp, deadline
 from divulge.auditing.sentences import members as sentences
 from divulge.auditing.severity import severity_of
@@ -63,8 +64,8 @@ def _run(target: Target, seconds: float) -> Finding:
             )  # fmt: skip
         if risk is first:
             notes.append(sentences.cheaper(first.method))
-        return _finding(target, risk, first, notes, started)
-    return _finding(target, risk, risk, notes, started)
+        return _finding(target, risk, first, notes, started, seconds)
+    return _finding(target, risk, risk, notes, started, seconds)
 
 
 def sides_of(target: Target) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -102,7 +103,9 @@ def outcome_of(risk: Membership) -> Outcome:
     return "succeeded" if clear else "partly"
 
 
-def _finding(target: Target, risk: Membership, checked: Membership, notes: list[str], started: float) -> Finding:
+def _finding(
+    target: Target, risk: Membership, checked: Membership, notes: list[str], started: float, seconds: float
+) -> Finding:
     from divulge.membership.figure import roc_figure
 
     assert target.inputs is not None
@@ -113,6 +116,8 @@ def _finding(target: Target, risk: Membership, checked: Membership, notes: list[
     guarantee = None if target.guarantee is None else target.guarantee.accounted_epsilon
     if guarantee is not None:
         notes.append(sentences.claimed(guarantee, risk.epsilon))
+    beside, more = membership_limits.beside(target, 0.9 * (seconds - (time.perf_counter() - started)))
+    notes += more
     rates = {level: rate for level, rate in risk.rates().items() if rate is not None}
     return Finding(
         name=NAME,
@@ -130,6 +135,7 @@ def _finding(target: Target, risk: Membership, checked: Membership, notes: list[
             "auc": risk.auc,
             **{f"found_at_{level:g}_false_positives": rate.value for level, rate in rates.items()},
             "epsilon_at_least": risk.epsilon,
+            **beside,
         },
         ledger=risk.ledger if risk is checked else risk.ledger + checked.ledger,
         seconds=time.perf_counter() - started,

@@ -37,6 +37,19 @@ def claimed(epsilon: float, measured: float) -> str:
     return f"Training claims an epsilon of {size(epsilon)}; the scores show at least {size(measured)}, {beyond}."
 
 
+def by_canaries(said: str, canaries: int) -> str:
+    """The limit on epsilon by canaries, as the audit of it says it."""
+    return f"With {canaries:,} canaries in one more training run, {said}"
+
+
+def informed_adversary(certain: int, tried: int) -> str:
+    """The upper end of membership inference."""
+    return (
+        f"The informed adversary, who knows all other records, the recipe and its seed, is certain of {certain} of "
+        f"{tried} members: no membership attack does better."
+    )
+
+
 def cheaper(method: str) -> str:
     """That reference models did not fit into the time."""
     return f"The time did not allow reference models; {method} ran alone. With more time the attack is stronger."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from divulge.core.memory import DEFAULT_GIB, LEAST_GIB
 from divulge.core.validation import checked_number, checked_seed
 from divulge.oracles import Access
+from divulge.protection.price_curve import Limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,6 +91,11 @@ class AuditOptions:
         Who makes the audit, for the sign-off summary.
     controls : sequence of str, default ()
         Controls that the owner declares, such as "1,000 queries a day". The report lists them as not tested.
+    accept_membership_tpr : str, optional
+        The share of members that may be found at a false positive rate, such as ``"0.05@0.01"``. With this or the next
+        one the audit measures the price of protection and recommends an epsilon.
+    accept_reconstruction : float, optional
+        The chance of a reconstruction that is accepted.
     data_name : sequence of str, optional
         How the command line names the training data, for the commands in the report.
 
@@ -132,6 +138,8 @@ class AuditOptions:
     show_records: bool = False
     auditor: str = ""
     controls: Sequence[str] = ()
+    accept_membership_tpr: str | None = None
+    accept_reconstruction: float | None = None
     data_name: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
@@ -139,4 +147,5 @@ class AuditOptions:
         checked_number("memory", self.memory, at_least=LEAST_GIB, hint="It is a number of gibibytes.")
         if self.price is not None:
             checked_number("price", self.price, at_least=0)
+        Limits.parse(self.accept_membership_tpr, self.accept_reconstruction)  # refuses what makes no sense
         object.__setattr__(self, "seed", checked_seed(self.seed))

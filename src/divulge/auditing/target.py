@@ -212,6 +212,7 @@ class Target:
             "seed": self.seed,
             "budget": self.options.budget,
             "records_shown": self.options.show_records,
+            "accepted": [self.options.accept_membership_tpr, self.options.accept_reconstruction],
             "format": SCHEMA_VERSION,
         }
 

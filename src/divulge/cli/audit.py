@@ -106,6 +106,17 @@ def command(
             metavar="TEXT", help="A control that you declare, such as a rate limit; it is listed, not tested."
         ),
     ] = None,
+    accept_membership_tpr: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE@FPR",
+            help="Share of members that you accept to be found, and the false positive rate, such as 0.05@0.01: the "
+            "audit then measures what protection costs and recommends an epsilon.",
+        ),
+    ] = None,
+    accept_reconstruction: Annotated[
+        float | None, typer.Option(help="Chance of a reconstruction that you accept, such as 0.05; likewise.")
+    ] = None,
     show_records: Annotated[
         bool, typer.Option("--show-records", help="Show training records, and what was rebuilt of them, in the report.")
     ] = False,
@@ -160,6 +171,8 @@ def command(
             require=_names(require),
             auditor=auditor,
             controls=tuple(control or ()),
+            accept_membership_tpr=accept_membership_tpr,
+            accept_reconstruction=accept_reconstruction,
             show_records=show_records or _public(target, data),
             token_env=token_env,
             rate_limit=rate_limit,

@@ -121,7 +121,7 @@ def _needed(target: Target) -> _Needed:
     count = len(X if target.inputs is None else target.inputs)
     eta = CLOSE * float(X.var(dim=0).mean())
     kappa = priors.estimate_kappa(X, eta, error="mse", seed=target.seed)
-    accepted = max(ACCEPTED, min(0.99, 2 * kappa.upper))
+    accepted = max(target.options.accept_reconstruction or ACCEPTED, min(0.99, 2 * kappa.upper))
     schedule = Schedule() if target.recipe is None else Schedule.of(target.recipe, count)
     names = BOUNDS if schedule.full_batch else (TIGHT,)  # for sampled batches the accountant is slow
     wanted = _Needed(schedule, kappa, eta, accepted, 1 / (10 * count), names, [])

@@ -1,0 +1,85 @@
+"""Sentences about the measured price of protection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from divulge.auditing.wording import percent, size
+from divulge.protection.price_curve import PriceCurve, PricePoint
+
+CAPTION = "What the model is still worth on unseen records, and what attacks got, at each epsilon."
+ALT = (
+    "Balanced accuracy and AUC rise with epsilon; the shares of members found and of records rebuilt by attacks stay "
+    "low until epsilon is large; the proven bound on members rises to one"
+)
+TABLE = "The same training at each epsilon; the last row is without noise"
+COLUMNS = (
+    "epsilon", "accuracy", "balanced accuracy", "AUC", "members found", "proven at most", "hidden column, advantage",
+    "right among ten", "rebuilt by the insider", "proven at most",
+)  # fmt: skip
+CERTAINTY = (
+    "Each epsilon was trained anew with seeded noise, on the same records, and attacked once. What attacks get is "
+    "measured and may be beaten by better attacks; what is proven holds for all of them."
+)
+
+
+def title(proven: float | None, measured: float | None) -> str:
+    """The title of the finding."""
+    if proven is None:
+        return "No epsilon keeps the accepted limits by a theorem"
+    beside = "" if measured is None else f"; the attacks that ran stayed within them up to {_epsilon(measured)}"
+    return f"By theorems the accepted limits hold up to epsilon {size(proven)}{beside}"
+
+
+def meaning(curve: PriceCurve, plain: PricePoint | None, best: PricePoint | None) -> str:
+    """What the recommended epsilon costs and brings."""
+    said = [
+        "Epsilon says how much one record can change what is released: a smaller epsilon protects better, and costs "
+        f"accuracy. The training was repeated at {len(curve.points)} values of it ({curve.recipe})."
+    ]
+    if plain is not None and best is not None:
+        said.append(
+            f"At epsilon {size(best.epsilon)} the balanced accuracy on unseen records (the mean over classes of the "
+            f"share that is decided correctly) is {percent(best.balanced_accuracy)} instead of "
+            f"{percent(plain.balanced_accuracy)}, and the AUC (the chance that a record of a class is ranked above one "
+            f"of another) {best.auc:.3f} instead of {plain.auc:.3f}."
+        )
+    return " ".join(said)
+
+
+def remedies(curve: PriceCurve, plain: PricePoint | None, best: PricePoint | None) -> Iterator[str]:
+    """The recommended training, with its price."""
+    chosen = curve.recommendation
+    if chosen.proven is not None:
+        noise = "" if chosen.proven_noise is None else f" (noise multiplier {size(chosen.proven_noise)})"
+        price = ""
+        if plain is not None and best is not None:
+            lost = plain.balanced_accuracy - best.balanced_accuracy
+            price = f" Measured price: {100 * lost:.1f} points of balanced accuracy on unseen records."
+        yield f"Train privately at epsilon {size(chosen.proven)}{noise}: the accepted limits hold by theorems.{price}"
+    if chosen.measured is not None and chosen.measured != chosen.proven:
+        sure = "with their 95 % intervals" if chosen.certain else "though not with their 95 % intervals"
+        yield (
+            f"Up to {_epsilon(chosen.measured)} the attacks of this audit stayed within the accepted limits, {sure}. "
+            "That is no proof."
+        )
+
+
+def cut_short(left: list[float]) -> str:
+    """What there was no time for."""
+    return f"There was no time for {', '.join(_epsilon(epsilon) for epsilon in left)}."
+
+
+def stand_in(linear: bool) -> tuple[str, ...]:
+    """What a private pipeline assumes."""
+    if not linear:
+        return ()
+    return (
+        "The columns were scaled by ranges instead of a scaler that is fitted to records: such a scaler gives records "
+        "away too. The ranges of the unseen records stood in for ranges that you would declare.",
+    )
+
+
+def _epsilon(value: float) -> str:
+    return "training without noise" if math.isinf(value) else f"epsilon {size(value)}"

@@ -234,3 +234,46 @@ def test_marks_that_a_terminal_or_a_browser_acts_on_do_not_survive(mark: str) ->
     for page in (made.html(), made.markdown(), _text(made, None, [Path(f"x{mark}y")])):
         assert mark[0] not in page
         assert "name" in page
+
+
+def _saved(folder: Path, version: str, digest: str, *findings: Finding, skipped: tuple[Skipped, ...] = ()) -> Path:
+    made = report(*findings, versions={"divulge": version}, digests={"model": digest}, skipped=list(skipped))
+    return made.save(folder / f"{version}-{digest}-{len(findings)}" / "report.json")
+
+
+def test_a_better_attack_on_the_same_model_is_no_change_of_the_model(tmp_path: Path) -> None:
+    old = _saved(tmp_path, "1", "same", finding("a", "low"), finding("same", "low"))
+    new = _saved(tmp_path, "2", "same", finding("a", "high"), finding("same", "low"), finding("later", "medium"))
+    found = {change.name: change for change in compare(old, new)}
+    assert {name: change.verdict for name, change in found.items()} == {
+        "a": "new attack version", "later": "new attack version", "same": "same",
+    }  # fmt: skip
+    assert found["a"].alarming
+    assert not any(change.alarming for change in compare(new, old))
+    other = _saved(tmp_path, "2", "other", finding("a", "high"), finding("same", "low"))
+    assert {change.name: change.verdict for change in compare(old, other)}["a"] == "worse"  # the model changed too
+    unfit = _saved(tmp_path, "1", "x", skipped=(Skipped("a", "t", "does not fit"),))
+    assert {change.name: change.verdict for change in compare(unfit, other)}["a"] == "new"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"findings": [{"name": "a", "title": "t", "severity": "awful"}]}', '{"findings": [{"name": "a"}]}',
+        '{"findings": 3}', '{"findings": [], "versions": 3}', '{"findings": [], "skipped": [{}]}', "\x00",
+    ],
+    ids=["severity", "no title", "number", "versions", "skipped", "no JSON"],
+)  # fmt: skip
+def test_what_is_no_report_is_refused_in_one_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match="not a report"):
+        compare(path, path)
+
+
+def test_a_report_of_a_later_version_is_compared_as_far_as_it_goes(tmp_path: Path) -> None:
+    later = json.loads(report(finding("a", "low")).json())
+    later.update(schema_version=99, unheard_of={"x": 1})
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(later))
+    assert {change.name: change.verdict for change in compare(path, path)} == {"a": "same"}

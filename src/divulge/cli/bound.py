@@ -34,7 +34,18 @@ def command(
         str | None, typer.Option(metavar="uniform:D|gaussian:D[:SIGMA]", help="A prior in closed form instead of data.")
     ] = None,
     kappa: Annotated[float | None, typer.Option(help="A blind guess's chance, if you know it.")] = None,
-    gamma: Annotated[float, typer.Option(help="The chance of a reconstruction that you accept.")] = 0.05,
+    units: Annotated[
+        str, typer.Option(metavar="data|scaled", help="With --data: errors in its units, or in each column's spread.")
+    ] = "data",
+    gamma: Annotated[
+        float,
+        typer.Option("--gamma", "--accept-reconstruction", help="The chance of a reconstruction that you accept."),
+    ] = 0.05,
+    accept_membership_tpr: Annotated[
+        str | None,
+        typer.Option(metavar="RATE@FPR", help="Share of members that you accept to be found, such as 0.05@0.01."),
+    ] = None,
+    many: Annotated[int, typer.Option(help="Unknown records that an attacker is after at once.")] = 100,
     epsilon: Annotated[
         float | None, typer.Option(help="Instead of recommending: the bounds at this epsilon of (epsilon, delta)-DP.")
     ] = None,
@@ -58,9 +69,11 @@ def command(
 
     For attackers who know every other record, and of this one only the population that it comes from."""
     with session(json=json, quiet=quiet):
+        from divulge.cli import bound_further as sharper
         from divulge.protection.recommend import chance
 
-        log_kappa, source, found = _log_kappa(data, data_dir, target, eta, error, prior, kappa, seed)
+        rows_given = _rows(data, data_dir, target, units)
+        log_kappa, source, found = _log_kappa(rows_given, eta, error, prior, kappa, seed)
         schedule = _schedule(recipe, records, None if found is None else found.records, steps, sampling_rate)
         if epsilon is not None:
             rows, accepted = _at_epsilon(log_kappa, epsilon, delta, schedule), None
@@ -72,12 +85,19 @@ def command(
         lines += [f"  {row['bound']:<34} " + _described(row) for row in rows]
         members = None if epsilon is None else _membership(epsilon, delta, schedule)
         lines += [] if members is None else [_members_found(members)]
+        limit = sharper.membership_limit(accept_membership_tpr, schedule, delta)
+        lines += [] if limit is None else [limit["sentence"]]
         lines += [_REACH, *_ceiling(found, rows[0], schedule, delta)]
+        further = sharper.further_bounds(
+            rows[0]["noise_multiplier"], schedule, delta, log_kappa=log_kappa, rows=rows_given, units=units, many=many
+        )
+        lines += ["", *(f"{name}: {entry['sentence']}" for name, entry in further.items())]
         result: dict[str, Any] = {
             "log_kappa": log_kappa, "kappa": math.exp(log_kappa), "kappa_from": source, "gamma": accepted,
             "kappa_ceiling": None if found is None else found.ceiling,
             "delta": delta, "steps": schedule.steps, "sampling_rate": schedule.sampling_rate, "bounds": rows,
-            "membership": members,
+            "membership": members, "accepted_membership": limit, "further": further,
+            "units": units if data is not None else None,
         }  # fmt: skip
         if out is not None:
             path = _plot(log_kappa, delta, schedule, accepted, out)
@@ -131,14 +151,26 @@ def _ceiling(found: Kappa | None, row: dict[str, Any], schedule: Schedule, delta
     return [f"{said}, with which noise multiplier {noise:.4g} gives a chance of at most {chance(gammas[TIGHT])}."]
 
 
+def _rows(data: str | None, data_dir: Path | None, target: str | None, units: str) -> Any:
+    """The records of --data in the units asked for; None without."""
+    if units not in ("data", "scaled"):
+        raise InvalidInput(f"--units is data or scaled; got {units!r}.")
+    if data is None:
+        return None
+    from divulge import datasets
+
+    rows = datasets.load(data, data_dir, target=target).train.X
+    deviation = rows.std(dim=0)
+    return rows / deviation.where(deviation > 0, deviation.new_ones(())) if units == "scaled" else rows
+
+
 def _log_kappa(
-    data: str | None, data_dir: Path | None, target: str | None, eta: float | None, error: str, prior: str | None,
-    kappa: float | None, seed: int,
-) -> tuple[float, str, Kappa | None]:  # fmt: skip
+    rows: Any, eta: float | None, error: str, prior: str | None, kappa: float | None, seed: int
+) -> tuple[float, str, Kappa | None]:
     """The blind guess's chance, where it comes from, and the estimate if there is one."""
     from divulge.protection import priors
 
-    given = [name for name, value in (("--data", data), ("--prior", prior), ("--kappa", kappa)) if value is not None]
+    given = [name for name, value in (("--data", rows), ("--prior", prior), ("--kappa", kappa)) if value is not None]
     if len(given) != 1:
         raise InvalidInput("Say what an attacker knows beforehand in one way: --data, --prior or --kappa.")
     if kappa is not None:
@@ -149,10 +181,7 @@ def _log_kappa(
         return math.log(kappa), "as given", None
     if eta is None:
         raise InvalidInput("Say with --eta how close a guess must be to count as a reconstruction.")
-    if data is not None:
-        from divulge import datasets
-
-        rows = datasets.load(data, data_dir, target=target).train.X
+    if rows is not None:
         found = priors.estimate_kappa(rows, eta, error=cast("Any", error), seed=seed)
         if found.upper >= 1:
             raise InvalidInput(f"With --eta {eta:g} a blind guess is always right; count only closer ones.")

@@ -1,7 +1,8 @@
 """What changed between two audits: for a new version of a model, before it replaces the old one.
 
 Two audits can be compared attack by attack only where the attack ran to its end in both. Where it did not, the change
-says so and claims nothing.
+says so and claims nothing. Where the attack itself is another one, because another version of divulge made the second
+audit, a difference is called that, and not a change of the model.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from divulge.core.errors import InvalidInput
 from divulge.report.findings import SEVERITIES
 
-Verdict = Literal["worse", "new", "undecided", "inconclusive", "not tried", "gone", "better", "same"]
-_ORDER: tuple[Verdict, ...] = ("worse", "new", "undecided", "inconclusive", "not tried", "gone", "better", "same")
+Verdict = Literal[
+    "worse", "new", "new attack version", "undecided", "inconclusive", "not tried", "gone", "better", "same"
+]
+_ORDER: tuple[Verdict, ...] = get_args(Verdict)
 _OPEN = ("inconclusive", "not tried")
 
 
@@ -31,6 +34,9 @@ class Change:
         Its severity ("none" if nothing was taken), "inconclusive" or "not tried"; None where the attack does not fit.
     measures : dict
         The measures that differ, each with both values.
+    attack_changed : bool, default False
+        Whether the difference comes from the attack: another version of divulge attacked the same model, or only the
+        later version knows the attack.
 
     Examples
     --------
@@ -46,6 +52,7 @@ class Change:
     before: str | None
     after: str | None
     measures: dict[str, tuple[Any, Any]]
+    attack_changed: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -53,12 +60,15 @@ class Change:
 
         "worse", "better" or "same" where the attack ran to its end in both audits; "new" or "gone" where it fits only
         one of the models; "not tried" or "inconclusive" where the second audit did not finish it; and "undecided"
-        where only the second audit did, so that nobody knows whether it is new.
+        where only the second audit did, so that nobody knows whether it is new. "new attack version" where the attack
+        differs and not the model.
         """
         if self.after in _OPEN:
             return "not tried" if self.after == "not tried" else "inconclusive"
         if self.after is None:
             return "gone"
+        if self.attack_changed and self.before not in _OPEN and self.before != self.after:
+            return "new attack version"
         if self.before is None:
             return "new"
         if self.before in _OPEN:
@@ -69,6 +79,8 @@ class Change:
     @property
     def alarming(self) -> bool:
         """Whether something was taken that was not taken before, or that is more severe now."""
+        if self.verdict == "new attack version":
+            return self.after is not None and _level(self.after) > _level(self.before or "none")
         return self.verdict == "worse" or (self.verdict == "new" and self.after != "none")
 
     @property
@@ -106,7 +118,8 @@ def compare(before: str | Path, after: str | Path) -> list[Change]:
     >>> compare(path, path)
     []
     """
-    old, new = (_attacks(path) for path in (before, after))
+    first, second = (_document(path) for path in (before, after))
+    old, new = (_fitting(document) for document in (first, second))
     changes = []
     for name in [*new, *(name for name in old if name not in new)]:
         a, b = old.get(name, {}), new.get(name, {})
@@ -115,7 +128,8 @@ def compare(before: str | Path, after: str | Path) -> list[Change]:
             for key in {**a.get("measures", {}), **b.get("measures", {})}
         }
         changed = {key: pair for key, pair in measures.items() if pair[0] != pair[1]} if a and b else {}
-        changes.append(Change(name, (b or a)["title"], _standing(a), _standing(b), changed))
+        other = _attack_changed(name, first, second)
+        changes.append(Change(name, (b or a)["title"], _standing(a), _standing(b), changed, other))
     return sorted(changes, key=lambda change: _ORDER.index(change.verdict))
 
 
@@ -140,16 +154,32 @@ def standings(document: dict[str, Any]) -> dict[str, str]:
     return {name: "not taken" if standing == "none" else standing for name, standing in said.items()}
 
 
-def _attacks(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Every attack that fits the model of a report, by name."""
+def _document(path: str | Path) -> dict[str, Any]:
+    """A report, of this version or an earlier one."""
     path = Path(path)
     path = path / "report.json" if path.is_dir() else path
     try:
-        return _fitting(json.loads(path.read_text(encoding="utf-8")))
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for attack in _fitting(document).values():
+            if _standing(attack) not in (*_OPEN, *SEVERITIES) or not isinstance(attack["title"], str):
+                raise ValueError(attack)
+        if not isinstance(document.get("versions", {}), dict) or not isinstance(document.get("digests", {}), dict):
+            raise ValueError(document)
     except FileNotFoundError as error:
         raise InvalidInput(f"{path} is not there; give the report.json that divulge audit wrote.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInput(f"{path} is not a report that divulge audit wrote.") from error
+    return document
+
+
+def _attack_changed(name: str, first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Whether a difference comes from another version of the attack and not from the model."""
+    versions = [document.get("versions", {}).get("divulge") for document in (first, second)]
+    if versions[0] == versions[1]:
+        return False
+    named = {entry.get("name") for part in ("findings", "skipped") for entry in first.get(part, [])}
+    digests = [document.get("digests", {}).get("model") for document in (first, second)]
+    return name not in named or (digests[0] is not None and digests[0] == digests[1])
 
 
 def _fitting(document: dict[str, Any]) -> dict[str, dict[str, Any]]:

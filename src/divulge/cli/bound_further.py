@@ -1,0 +1,105 @@
+"""What ``divulge bound`` says beyond the chance of one reconstruction, with a sentence for whoever decides.
+
+The bounds are those of ``divulge.protection``: advantage, information, many records and error. Each entry names where
+it comes from and what it assumes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from divulge.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from divulge.protection import Schedule
+
+MOST_COLUMNS = 5000
+
+
+def membership_limit(accepted: str | None, schedule: Schedule, delta: float) -> dict[str, Any] | None:
+    """The least noise, and largest epsilon, that keep the accepted share of members found; None without a limit."""
+    from divulge.protection import Limits, smallest_noise
+    from divulge.training.private import accounting
+
+    limits = Limits.parse(accepted, None)
+    if limits.membership is None:
+        return None
+    share, rate = limits.membership
+    training: Any = {"steps": schedule.steps, "sampling_rate": schedule.sampling_rate}
+    noise = smallest_noise(math.log(rate), share, **training)
+    epsilon = accounting.epsilon_spent(noise_multiplier=noise, delta=delta, **training)
+    sentence = (
+        f"To keep the share of members found at or below {share:.2%} at {rate:.2%} false positives: noise multiplier "
+        f"{noise:.4g}, epsilon {epsilon:.4g}."
+    )
+    return {"share": share, "false_positive_rate": rate, "noise_multiplier": noise, "epsilon": epsilon,
+            "sentence": sentence}  # fmt: skip
+
+
+def further_bounds(
+    noise: float, schedule: Schedule, delta: float, *, log_kappa: float, rows: Any, units: str, many: int
+) -> dict[str, dict[str, Any]]:
+    """The further bounds at a noise: by name the value, where it comes from, and a sentence."""
+    from divulge.protection import gaussian_mu, information_bound, rdp_curve, reconstruction_advantage_bound
+    from divulge.training.private import accounting
+
+    if many < 1:
+        raise InvalidInput(f"--many is a number of records; got {many}.")
+    if schedule.full_batch:
+        spent: dict[str, Any] = {"gaussian": gaussian_mu(noise, schedule.steps)}
+        advantage, nats = reconstruction_advantage_bound(**spent), information_bound(**spent)
+    else:
+        training: Any = {"noise_multiplier": noise, "steps": schedule.steps, "sampling_rate": schedule.sampling_rate}
+        epsilon = accounting.epsilon_spent(delta=delta, **training)
+        advantage = reconstruction_advantage_bound(epsilon=epsilon, delta=delta)
+        nats, spent = information_bound(rdp=rdp_curve(**training)), {"zcdp": None}
+    found = {"Whatever they know": _advantage(advantage), "Information": _information(nats)}
+    if spent.get("gaussian") is not None and log_kappa > -700:
+        found["Many records"] = _many(math.exp(log_kappa), many, spent)
+    if rows is not None and rows.shape[1] <= MOST_COLUMNS:
+        found["Error"] = _error(rows, nats, units)
+    return found
+
+
+def _advantage(value: float) -> dict[str, Any]:
+    return {
+        "value": value,
+        "from": "Guerra-Balboa et al. 2026, Theorem 4.1, with the record absent instead of replaced",
+        "sentence": f"taking part raises the chance of any attack on a record by at most {100 * value:.1f} points, "
+        "also for somebody who knows most of the record already. The chances above do not hold for them.",
+    }
+
+
+def _information(nats: float) -> dict[str, Any]:
+    return {
+        "value": nats,
+        "from": "mutual information is at most the divergence of the models with and without the record",
+        "sentence": f"the model says at most {nats / math.log(2):.3g} bits about one record.",
+    }
+
+
+def _many(kappa: float, many: int, spent: dict[str, Any]) -> dict[str, Any]:
+    from divulge.protection import most_rebuilt, reconstruction_bound
+
+    expected, most = many * reconstruction_bound(kappa, **spent), most_rebuilt(kappa, many, **spent)
+    return {
+        "value": most, "records": many, "expected": expected,
+        "from": "Markov's inequality, data processing and group privacy; see divulge.protection.many_records_bound",
+        "sentence": f"of {many:,} unknown independent records at most {expected:.3g} are rebuilt on average, and no "
+        f"more than {most:,} except with a chance of 5 %.",
+    }  # fmt: skip
+
+
+def _error(rows: Any, nats: float, units: str) -> dict[str, Any]:
+    from divulge.protection import error_bound, spread_of
+
+    spread = spread_of(rows)  # already in the units asked for
+    share = error_bound(spread, nats)
+    unit = "in units of each column's spread" if units == "scaled" else "in the units of the data"
+    return {
+        "value": share, "effective_dimension": spread.effective_dimension,
+        "from": "the rate-distortion function of a Gaussian prior (Shannon 1959)",
+        "sentence": f"if records vary like a Gaussian with the covariance of these ({spread.effective_dimension:.1f} "
+        f"effective directions), every reconstruction misses at least {share:.1%} of the variance on average ({unit}).",
+    }  # fmt: skip

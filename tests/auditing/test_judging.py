@@ -15,6 +15,8 @@ from divulge.auditing.fidelity import Judge
 from divulge.auditing.kinds import kind_by_asking, kind_by_layers, kind_of_module
 from divulge.auditing.opening import open_target
 from divulge.auditing.options import AuditOptions
+from divulge.auditing.probes.learned_copy import _outcome
+from divulge.auditing.sentences import copies
 from divulge.report.findings import Finding, Table
 
 
@@ -204,3 +206,18 @@ def test_commands_repeat_a_finding_as_it_was_made(tmp_path: Path) -> None:
         commands = {finding.name: finding.command for finding in report.findings}
         assert commands["copy-from-values"] == f"divulge extract '{folder}' --access value{said} --seed 0"
     assert commands["span-from-values"] == f"divulge audit '{folder}' --access value --guard round:9 --seed 0"
+
+
+def test_a_learned_copy_is_judged_by_the_lower_end_of_its_interval():
+    judge = Judge(torch.zeros(200, 1), torch.arange(200) % 2, None)
+    assert _outcome(judge, 0.985, 1.0) == "succeeded"
+    assert _outcome(judge, 0.93, 1.0) == "partly"
+    assert _outcome(judge, 0.61, 1.0) == "inconclusive"
+    assert _outcome(judge, 0.61, 0.85) == "failed"
+
+
+def test_a_title_that_is_open_says_so_and_claims_no_copy():
+    said = copies.student_title("inconclusive", 30, "label", 0.81, False, 0.61, 1.0, 2)
+    assert said.endswith("too uncertain to call it a copy or none")
+    assert "61.0% to 100%" in said
+    assert "mean" not in said

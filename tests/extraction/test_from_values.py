@@ -299,3 +299,14 @@ def test_more_checks_state_a_smaller_gap():
     assert many.smallest_gap < few.smallest_gap / 3
     with pytest.raises(InvalidInput):
         from_values(divulge.oracle(random_network(20, 8, 0)), checks=3)
+
+
+def test_nothing_is_said_about_the_depth_of_a_model_whose_answers_are_rounded() -> None:
+    torch.manual_seed(0)
+    model = MLP([6, 12, 12, 1]).double()
+    seen = []
+    for decimals in (1, 2, 3):
+        stolen = from_values(Rounded(divulge.oracle(model), decimals), seed=0)
+        assert not stolen.exact
+        seen.append(stolen.reason)
+    assert not [reason for reason in seen if "hidden layer" in reason]

@@ -95,3 +95,14 @@ def test_logits_that_count_as_precise_are():
     assert not precise[z[:, 0] > 6].any()
     error = (found - z).abs()[:, 0] / z.abs()[:, 0].clamp_min(logits.largest_logit)
     assert float(error[precise].max()) < 4 * logits.eps
+
+
+def test_a_regression_whose_answers_are_nearly_all_zero_or_one_is_asked_at_its_boundary():
+    X, y = CANCER
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    model = LogisticRegression().fit(X, y)
+    model.coef_ *= 300.0
+    stolen = stolen_from(model, X, 0)
+    assert stolen.exact
+    assert stolen.queries < 150
+    assert off_by(stolen, model, X) < 1e-6

@@ -52,6 +52,9 @@ def affine_estimate(
             return None
         values = np.concatenate([search.middle[None], ask(rest)])
     else:
+        rows[0] = (
+            0.0  # the middle of the attack's coordinates, which lies near a decision boundary where others are sure
+        )
         values = ask(rows)
         odds = values.max(axis=1) - values.min(axis=1) if values.shape[1] > 1 else np.abs(values[:, 0])
         place = int(odds.argmin())

@@ -79,9 +79,9 @@ class HoldOut:
     def start(self, rows: Array, truth: Array, typical: int) -> None:
         """These points, of which the first are typical inputs, in place of the present ones."""
         self.rows, self.truth, self.count = rows, truth, typical
-        spread = float(self.typical.std(axis=0).max())
-        rounding = NOISE * self.eps * float(np.abs(self.truth).max())
-        self.scale = spread if spread > rounding else max(float(np.abs(self.truth).max()), 1.0)
+        spread = float(self.typical.std(axis=0).max()) if typical else 0.0
+        largest = float(np.abs(self.truth).max(initial=0.0))
+        self.scale = spread if spread > NOISE * self.eps * largest else max(largest, 1.0)
 
     @property
     def typical(self) -> Array:

@@ -47,6 +47,9 @@ RESTARTS = 3
 FLOOR = 30.0
 """So many times the noise of coarse answers is what a copy of all neurons agrees to."""
 COARSE = "Further layers are found from answers in float64 only."
+FEWEST_PRECISE = 4
+"""Typical rows with precise answers without which there is nothing to search from."""
+SATURATED = "Probabilities round to 0 or 1 on nearly all typical inputs, which hides the logits behind them."
 FAR, FARTHEST = 1e4, 1e6
 """How far from the centre lines are searched, and how far out anything is asked, in lengths of a typical input."""
 REPAIRS, VERIFICATIONS = 6, 3
@@ -153,6 +156,8 @@ class ValueAttack:
             return reason
         if not len(self.holdout.rows):
             self.holdout.redraw()
+        if self.precise is not None and self.holdout.count < FEWEST_PRECISE:
+            return SATURATED
         at = None if self.precise is None else self.holdout.rows[np.arange(4) % len(self.holdout.rows)]
         precision = measure(self.oracle, self.rng, self.holdout.typical, away=min(10.0, self.far), at=at)
         state = self.state = SearchState(
@@ -313,7 +318,7 @@ class ValueAttack:
             return self.affine
         if self.state is not None and self.state.estimate is not None:
             return self.state.estimate
-        mean = self.holdout.typical.mean(axis=0)
+        mean = self.holdout.typical.mean(axis=0) if self.holdout.count else np.zeros(self.oracle.output_dim)
         return NetworkEstimate.affine(np.zeros((self.oracle.output_dim, self.inputs)), mean)
 
     @property

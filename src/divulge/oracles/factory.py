@@ -12,7 +12,7 @@ from divulge.core.errors import InvalidInput, UnsupportedModel
 from divulge.oracles.adapt import adapted
 from divulge.oracles.arguments import Precision, checked_precision
 from divulge.oracles.base import Access, Oracle, check_access
-from divulge.oracles.load_model import load_model
+from divulge.oracles.load_model import KINDS, load_model
 from divulge.oracles.local.function import CallableOracle
 from divulge.oracles.local.sklearn_estimator import estimator_oracle, is_estimator
 from divulge.oracles.local.torch_module import TorchOracle
@@ -59,9 +59,9 @@ def oracle(
     Parameters
     ----------
     source : nn.Module, fitted estimator, callable, str or Path
-        The model: a torch module, a fitted scikit-learn, XGBoost or LightGBM model, a function on arrays (give
-        ``input_shape``), or a name: a model folder or file, an ``http://`` address, or ``module:function``. Plug-ins
-        add more (``divulge.oracles.register``).
+        The model: a torch module, a Keras or transformers model, a fitted scikit-learn, XGBoost, LightGBM or CatBoost
+        model, a function on arrays (give ``input_shape``), or a name: a model folder or file, an ``http://`` address,
+        or ``module:function``. Plug-ins add more (``divulge.oracles.register``).
     access : {"label", "value", "gradient", "weights"}, default "value"
         What the attacker may see. Each level includes the ones before it.
     budget : int or None, default None
@@ -180,8 +180,8 @@ def _open_local(model: object, options: OracleOptions) -> Oracle:
             raise InvalidInput("A function does not say what it takes; pass input_shape=(...) as one input has it.")
         return CallableOracle(model, **options.given(*always, "precision", "input_shape", "gradient"))
     raise UnsupportedModel(
-        f"There is no oracle for {_described(model)}; give an nn.Module, a fitted scikit-learn, XGBoost or "
-        "LightGBM model, a function on arrays, a model file or folder, or an http(s) address."
+        f"There is no oracle for {_described(model)}; give an nn.Module, a Keras or transformers model, a fitted "
+        f"scikit-learn, XGBoost, LightGBM or CatBoost model, a function on arrays, or a name: {KINDS}."
     )
 
 

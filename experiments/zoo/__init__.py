@@ -1,0 +1,1 @@
+"""Models that other people made: files inside public wheels, and models of other libraries."""

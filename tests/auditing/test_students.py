@@ -8,11 +8,13 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
 
 import divulge
+from divulge.auditing.fidelity import Judge
 from divulge.auditing.opening import open_target
 from divulge.auditing.options import AuditOptions
-from divulge.auditing.probes.learned_copy import PROBES, _counts, _early
+from divulge.auditing.probes.learned_copy import PROBES, Point, _counts, _early, _table
 from divulge.auditing.students import StudentPlan, learned, plan_for
 from divulge.core.errors import InvalidInput
+from divulge.oracles.ledger import Spent
 
 X, y = load_breast_cancer(return_X_y=True)
 
@@ -58,8 +60,8 @@ def test_columns_in_units_of_their_own_are_standardised(forest):
 
 
 def test_the_curve_ends_at_the_budget_and_gradients_earlier(forest):
-    assert _counts(target(forest, budget=500), 5000, "value") == [30, 100, 300]
-    assert _counts(target(forest), 5000, "value")[-1] == 3000
+    assert _counts(target(forest, budget=500), 5000, "value") == [30, 100, 300, 500]
+    assert _counts(target(forest), 5000, "value")[-2:] == [3000, 5000]
     assert _counts(target(forest), 5000, "gradient")[-1] == 300
 
 
@@ -82,3 +84,26 @@ def test_every_access_has_a_learned_copy():
     assert [probe.name for probe in PROBES] == [
         "copy-by-learning", "copy-by-learning-from-labels", "copy-by-learning-from-gradients",
     ]  # fmt: skip
+
+
+def test_the_student_of_pictures_is_normalised_by_its_batches_and_ends_in_evaluation_mode():
+    plan = StudentPlan("convolutions", False, (1, 16, 16), 3)
+    pictures = 50 * torch.rand(90, 256, generator=torch.Generator().manual_seed(0))  # in units of their own
+    weights = torch.randn(256, 3, generator=torch.Generator().manual_seed(1)).double() / 16
+    view = divulge.oracle(lambda rows: torch.as_tensor(rows) @ weights, input_shape=(256,))
+    copy = learned(plan, view, "value", pictures.double(), 90, 0)
+    assert not copy.training
+    followed = [layer.num_batches_tracked for layer in copy.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
+    assert min(map(int, followed)) >= 300  # one for each step
+    with pytest.raises(InvalidInput, match="train_norms"):
+        divulge.extraction.by_training(
+            divulge.oracle(torch.nn.Linear(4, 2)), "softmax", torch.rand(20, 4), match="both", train_norms=True
+        )
+
+
+def test_a_price_is_said_for_every_number_of_queries():
+    points = [Point(100, (0.9,), {}, Spent(value=100)), Point(3000, (0.95,), {}, Spent(value=3000))]
+    judge = Judge(torch.zeros(3, 2), torch.tensor([0, 1, 0]), None)
+    table = _table(points, judge, 1.5)
+    assert [row[-1] for row in table.rows] == [0.15, 4.5]
+    assert "price" not in _table(points, judge, None).columns

@@ -37,8 +37,13 @@ KINDS: dict[Kind, str] = {
 _PIECEWISE = (nn.ReLU, nn.LeakyReLU, nn.MaxPool1d, nn.MaxPool2d, nn.ReLU6, nn.Hardtanh)
 _SMOOTH = (nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.GELU, nn.SiLU, nn.Softmax, nn.SELU)
 _WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d)
-_AFFINE = (nn.Flatten, nn.Unflatten, nn.Identity, nn.Dropout, nn.BatchNorm1d, nn.BatchNorm2d, nn.AvgPool2d)
+_AFFINE = (nn.Flatten, nn.Unflatten, nn.Identity, nn.Dropout, nn.BatchNorm1d, nn.BatchNorm2d, nn.AvgPool2d,
+           nn.AdaptiveAvgPool2d)  # fmt: skip
 _ROWS, _NEAR, _EQUAL = 16, 1e-6, 1e-9
+_FEWEST_ROWS, _NUMBERS = 4, 1 << 23
+"""Fewer rows are asked where their gradients would have more numbers than this, 64 MiB, but at least these."""
+_SPREAD_ROWS = 10_000
+"""Rows of the data, at most, that say how far its columns spread."""
 LINES, POINTS = 3, 33
 SCALES = (3.0, 0.6, 0.12, 0.024)
 """Lengths of the lines, relative to the distance between two rows of the data."""
@@ -105,11 +110,12 @@ def kind_of_module(
 def kind_by_gradients(oracle: Oracle, rows: Tensor | None = None, *, seed: int = 0) -> Kind:
     """What a model is by its gradients at some points and very near to them."""
     generator = torch.Generator().manual_seed(seed)
-    points = _points(oracle.input_dim, rows, _ROWS, generator)
+    count = max(_FEWEST_ROWS, min(_ROWS, _NUMBERS // (2 * oracle.input_dim * oracle.output_dim)))
+    points = _points(oracle.input_dim, rows, count, generator)
     scale = float((points - points.mean(dim=0)).square().mean().sqrt().clamp(min=1e-12))
     near = points + _NEAR * scale * torch.randn(points.shape, generator=generator, dtype=torch.float64)
     values, slopes = oracle.gradient(torch.cat([points, near]))
-    here, there = slopes[:_ROWS].double().flatten(1), slopes[_ROWS:].double().flatten(1)
+    here, there = slopes[:count].double().flatten(1), slopes[count:].double().flatten(1)
     size = float(here.abs().max())
     if size == 0:
         return "constant" if bool((values == values[0]).all()) else "piecewise constant"
@@ -259,5 +265,5 @@ def _points(width: int, rows: Tensor | None, count: int, generator: torch.Genera
     if rows is None or len(rows) < 2:
         return 2 * gaussian
     chosen = rows[torch.randint(len(rows), (count,), generator=generator)].to(torch.float64)
-    spread = rows.to(torch.float64).std(dim=0)
+    spread = rows[:_SPREAD_ROWS].to(torch.float64).std(dim=0)
     return chosen + 0.1 * spread * gaussian

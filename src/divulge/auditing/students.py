@@ -25,6 +25,8 @@ FILTERS, DENSE = (16, 32), 64
 """Of the student of pictures."""
 BATCH, STEPS, PASSES = 64, 300, 15
 """How pictures are learned: rows a step, steps at least, and passes over the answers."""
+RATE = 5e-3
+"""Learning rate of the student of pictures, whose layers are normalised."""
 SMALLEST_PICTURE = 16
 """Height and width from which on a picture is learned by convolutions."""
 _UNIT = (0.05, 5.0)
@@ -72,14 +74,15 @@ class StudentPlan:
 
 
 def _convolutions(shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """Two 3 x 3 convolutions in steps of two, then two dense layers."""
+    """Two 3 x 3 convolutions in steps of two, then two dense layers, all normalised: pixels come in any units."""
     channels, height, width = shape
     first, second = FILTERS
     places = -(-height // 4) * -(-width // 4)
     made = nn.Sequential(
-        nn.Conv2d(channels, first, 3, stride=2, padding=1), nn.ReLU(),
-        nn.Conv2d(first, second, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(),
-        nn.Linear(second * places, DENSE), nn.ReLU(), nn.Linear(DENSE, outputs),
+        nn.BatchNorm2d(channels),
+        nn.Conv2d(channels, first, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(first), nn.ReLU(),
+        nn.Conv2d(first, second, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(second), nn.ReLU(), nn.Flatten(),
+        nn.Linear(second * places, DENSE, bias=False), nn.BatchNorm1d(DENSE), nn.ReLU(), nn.Linear(DENSE, outputs),
     )  # fmt: skip
     made.input_shape = shape  # type: ignore[assignment]
     return made
@@ -122,5 +125,8 @@ def learned(plan: StudentPlan, asked: Oracle, access: LearnedAccess, pool: Tenso
     if access == "label":
         options["target_output"] = "logits"
     if plan.kind == "convolutions" and access != "gradient":
-        options |= {"batch_size": min(BATCH, count), "steps": max(STEPS, PASSES * count // BATCH)}
+        options |= {
+            "batch_size": min(BATCH, count), "steps": max(STEPS, PASSES * count // BATCH), "train_norms": True,
+            "hold_out": 0.0, "learning_rate": RATE,
+        }  # fmt: skip
     return extraction.by_training(asked, plan.student(), pool, queries=count, seed=seed, **options).model

@@ -68,6 +68,7 @@ def by_training(
     sharpness: float | None = None,
     hold_out: float | None = None,
     input_shape: Sequence[int] | None = None,
+    train_norms: bool = False,
     device: str = "cpu",
     seed: int = 0,
     workers: Workers = None,
@@ -114,6 +115,9 @@ def by_training(
         The share of the queries that is kept for choices.
     input_shape : sequence of int, optional
         The shape of one row as the student takes it.
+    train_norms : bool, default False
+        Whether normalisation layers of the student follow their batches, which fits values better. By default they
+        keep the statistics of all queries, so that a row's gradient is its own.
     device : str, default "cpu"
         Where students are fitted.
     seed : int, default 0
@@ -148,7 +152,7 @@ def by_training(
     seed = check_oracle_and_seed(oracle, seed)
     options = Options(
         queries, choose, match, weight, method, target_output, classes, ensemble, steps, batch_size, learning_rate,
-        combinations, sharpness, hold_out, input_shape, device, seed,
+        combinations, sharpness, hold_out, input_shape, device, seed, train_norms,
     )  # fmt: skip
     if isinstance(student, str) and student == forest.NAME:
         return _forest(oracle, inputs, options)
@@ -181,6 +185,7 @@ class Options:
     input_shape: Sequence[int] | None = None
     device: str = "cpu"
     seed: int = 0
+    train_norms: bool = False
 
     def check(self, oracle: Oracle) -> None:
         chosen = {"match": (self.match, Match), "method": (self.method, Method), "classes": (self.classes, Classes),
@@ -194,6 +199,8 @@ class Options:
                 checked_whole(name, number, at_least=1)
         if self.hold_out is not None:
             checked_number("hold_out", self.hold_out, at_least=0, below=1)
+        if self.train_norms and self.match != "values":
+            raise InvalidInput('train_norms=True makes a row\'s gradient depend on its batch; use match="values".')
         needed = "value" if self.match == "values" else "gradient"
         if not oracle.allows(needed):  # type: ignore[arg-type]
             hint = 'match="values" needs values' if oracle.allows("value") else "labels alone are not matched"
@@ -209,7 +216,7 @@ class Options:
             weight=0.0 if self.weight is None else self.weight,
             steps=self.steps or 0, batch_size=self.batch_size or 0,
             learning_rate=self.learning_rate or 0.0, combinations=self.combinations, sharpness=self.sharpness or 0.0,
-            seed=self.seed, device=self.device,
+            seed=self.seed, device=self.device, train_norms=self.train_norms,
         )  # fmt: skip
 
 

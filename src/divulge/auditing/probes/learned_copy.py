@@ -30,6 +30,8 @@ from divulge.report.findings import ADVERSARIES, STOPPED_SHORT, Finding, Outcome
 
 QUERIES = (30, 100, 300, 1000, 3000, 10000)
 """Numbers of queries, up to the budget and to half of the inputs that are known."""
+LONGER = 1.25
+"""The curve also ends at the budget, or at all inputs, where these are so many times more than the last number."""
 GRADIENTS = 300
 """Gradients that a student is fitted to, at most: such a fit takes long, and one says as much as many values."""
 SAYS, SAYS_IF_STOPPED = 100, 300
@@ -140,7 +142,7 @@ def _learned(target: Target, seconds: float, access: LearnedAccess, name: str) -
         untested=(copies.labels_slow_down(),) if outcome in ("succeeded", "partly") and access != "label" else (),
         command=commands.audit(target, access=access),
         pictures=(_picture(points, access, judge),) if len(points) > 1 else (),
-        tables=(_table(points, judge),),
+        tables=(_table(points, judge, target.options.price),),
         notes=(copies.curve_ended(ended),) if ended is not None else (),
     )
 
@@ -218,7 +220,8 @@ def _counts(target: Target, rows: int, access: LearnedAccess) -> list[int]:
     """Numbers of queries: those that the inputs, the budget and the access allow."""
     most = min(rows, rows if target.options.budget is None else target.options.budget)
     most = min(most, GRADIENTS) if access == "gradient" else most
-    return [count for count in QUERIES if count <= most] or [min(QUERIES)]
+    counts = [count for count in QUERIES if count <= most] or [min(QUERIES)]
+    return [*counts, most] if most >= LONGER * counts[-1] else counts
 
 
 def _picture(points: list[Point], access: LearnedAccess, judge: Judge) -> Picture:
@@ -234,7 +237,7 @@ def _picture(points: list[Point], access: LearnedAccess, judge: Judge) -> Pictur
     return Picture(png, words, "How good a copy is against what it cost.")
 
 
-def _table(points: list[Point], judge: Judge) -> Table:
+def _table(points: list[Point], judge: Judge, price: float | None) -> Table:
     name = "variance explained" if judge.quantity else "same decisions"
     shown = [key for key in ("balanced_same_decision", "right_answers_of_the_copy", "balanced_accuracy_of_the_copy",
                              "auc_of_the_copy") if key in points[0].measures]  # fmt: skip
@@ -242,6 +245,9 @@ def _table(points: list[Point], judge: Judge) -> Table:
     rows = tuple(
         (p.queries, p.mean, min(p.likeness), max(p.likeness), *(p.measures[key] for key in shown)) for p in points
     )
+    if price is not None:
+        columns = (*columns, "price")
+        rows = tuple((*row, round(price * p.queries / 1000, 4)) for row, p in zip(rows, points, strict=True))
     return Table("Copies against queries", columns, rows)
 
 

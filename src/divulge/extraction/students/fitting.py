@@ -54,6 +54,7 @@ class FitSettings:
     sharpness: float
     seed: int
     device: str
+    train_norms: bool = False
 
     def generator(self, stream: int) -> torch.Generator:
         return torch.Generator().manual_seed(1_000_003 * self.seed + stream)
@@ -120,7 +121,7 @@ class Fitter:
         fit(
             student, rows, settings.loss(answers), steps=steps or settings.steps, batch_size=settings.batch_size,
             learning_rate=settings.learning_rate, generator=settings.generator(10 + number), held_out=held,
-            extra=extra, stage=stage,
+            extra=extra, train_norms=settings.train_norms, stage=stage,
         )  # fmt: skip
         if settings.match == "gradients":
             set_level(student, rows)

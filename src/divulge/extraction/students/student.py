@@ -25,6 +25,8 @@ from divulge.oracles.local.torch_module import input_shape_of
 Student = str | Mapping[str, Any] | nn.Module
 PAPERS_NAMES = {"1-layer": "softmax", "2-layer": "one-hidden", "vgg-11": "vgg11", "resnet-18": "resnet18"}
 """Students as Milli 2019 call them."""
+NORM_MOMENTUM = 0.1
+"""Of normalisation layers that follow their batches; torch's own default."""
 LOOKS = 20
 """How often during a fit the held-out queries are looked at."""
 
@@ -123,14 +125,16 @@ def fit(
     generator: torch.Generator,
     held_out: Answers | None = None,
     extra: Callable[[Callable[[Tensor], Tensor]], Tensor] | None = None,
+    train_norms: bool = False,
     stage: str = "learning a copy",
 ) -> nn.Module:
     """Fit in place by Adam with a short warm-up and a cosine end; with held-out queries, keep the best look at them.
 
-    ``extra`` adds a loss of its own at every step.
+    ``extra`` adds a loss of its own at every step. With ``train_norms`` normalisation layers follow their
+    batches.
     """
     logits = logits_of(student)
-    _set_norms(student, answers.X)
+    norms = _set_norms(student, answers.X)
     parameters = [parameter for parameter in student.parameters() if parameter.requires_grad]
     descent = Descent(parameters, optimiser="adam", learning_rate=learning_rate)
     warm = max(1, steps // 20)
@@ -144,6 +148,7 @@ def fit(
             order = torch.cat([order, torch.randperm(len(answers), generator=generator)])
         rows, order = order[:batch_size], order[batch_size:]
         descent.clear()
+        _follow(norms, following=train_norms and len(rows) > 1)
         total = loss(logits, answers[rows], generator)
         if extra is not None:
             total = total + extra(logits)
@@ -151,6 +156,7 @@ def fit(
             raise AttackFailed(f"The fit diverged at step {step}; lower learning_rate (it is {learning_rate:g}).")
         total.backward(inputs=parameters)  # type: ignore[no-untyped-call]
         descent.step()
+        _follow(norms, following=False)
         if (step + 1) % every == 0 or step + 1 == steps:
             seen = answers[:1000] if held_out is None else held_out
             error, agree = compare(student, seen)
@@ -185,7 +191,13 @@ def set_level(student: nn.Module, answers: Answers) -> bool:
     return True
 
 
-def _set_norms(student: nn.Module, X: Tensor) -> None:
+def _follow(norms: Sequence[nn.Module], *, following: bool) -> None:
+    """Let normalisation layers use and keep the statistics of their batches, or those that they have."""
+    for layer in norms:
+        layer.train(following)
+
+
+def _set_norms(student: nn.Module, X: Tensor) -> Sequence[nn.Module]:
     """Batch statistics from the queries, once; then they stand still, so that a row's gradient is its own."""
     norms = [layer for layer in student.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
     if norms and len(X) > 1:
@@ -197,7 +209,10 @@ def _set_norms(student: nn.Module, X: Tensor) -> None:
             for rows in torch.split(X[:1000], 250):
                 if len(rows) > 1:
                     logits_of(student)(rows)
+        for layer in norms:
+            layer.momentum = NORM_MOMENTUM
     student.eval()
+    return norms
 
 
 def soft_labels(

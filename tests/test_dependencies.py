@@ -48,6 +48,7 @@ def test_a_service_that_cannot_be_reached_is_said(tmp_path, capsys, printed):
     assert capsys.readouterr().out.startswith("NOT CHECKED: pip-audit reached no advisory service: ConnectionError")
 
 
+@pytest.mark.slow
 def test_every_installed_dependency_states_a_licence_that_can_be_used(tmp_path):
     rows = dependencies.installed(dependencies.pinned())
     assert len(rows) > 100

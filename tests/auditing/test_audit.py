@@ -103,7 +103,8 @@ def test_a_record_is_not_claimed_when_the_model_does_not_hold_it(only_probes: An
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_smooth_network_is_recognised_from_outside_and_listened_to(seed: int) -> None:
+def test_a_smooth_network_is_recognised_from_outside_and_listened_to(seed: int, only_probes: Any) -> None:
+    only_probes("span-from-labels", "copy-from-labels")
     model = divulge.Recipe(widths=[6, 3, 1], activation="tanh", loss="logistic", precision="float64", seed=seed)
     report = divulge.audit(model.initial_model(), access="label", time=60, seed=seed)
     assert names(report)["span-from-labels"] == "succeeded"
@@ -276,7 +277,8 @@ def test_what_does_not_belong_together_is_said() -> None:
             divulge.audit(model, **arguments)  # type: ignore[arg-type]
 
 
-def test_guards_are_part_of_the_target() -> None:
+def test_guards_are_part_of_the_target(only_probes: Any) -> None:
+    only_probes("copy-from-values")
     report = divulge.audit(relu_network(), guard="round:2", time=20)
     assert report.target["guards"] == "round:2"
     assert names(report).get("copy-from-values", "failed") != "succeeded"

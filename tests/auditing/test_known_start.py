@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import divulge
@@ -13,6 +14,7 @@ RECIPE = divulge.Recipe(widths=[64, 300, 10], learning_rate=0.05, momentum=0.9, 
 PROBE = PROBES[0]
 
 
+@pytest.mark.slow
 def test_the_difference_to_the_start_is_attacked_and_judged() -> None:
     X, y = divulge.datasets.load("digits").train
     X = X.float().flatten(1) / (16 if float(X.max()) > 1 else 1)

@@ -85,6 +85,7 @@ def test_what_cannot_be_measured_says_why(audit: Any, options: dict[str, Any], r
     assert reason in skipped["protection-at-the-endpoint"]
 
 
+@pytest.mark.slow
 def test_a_quantity_has_no_decisions_to_judge_by(audit: Any) -> None:
     X = torch.rand(30, 5)
     report = audit(nn.Linear(5, 1), training_data=(X, X.sum(dim=1)), time=20)

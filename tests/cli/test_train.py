@@ -112,7 +112,7 @@ def test_data_shows_what_is_on_disk(tmp_path: Path) -> None:
     told = json.loads(run("data", "--data-dir", tmp_path, "--json"))
     assert told["digits"]["train"] == 1438
     assert told["mnist"]["present"] is False
-    assert "divulge data mnist --download" in told["mnist"]["told"]
+    assert "divulge data mnist --download" in told["mnist"]["summary"]
     assert "1438 training and 359 test rows" in run("data", "digits")
     assert "is not on disk" in run("data", "mnist", "--data-dir", tmp_path, code=2)
     failed = run("data", "mnist", "--download", "--mirror", "http://127.0.0.1:9", "--data-dir", tmp_path, code=3)

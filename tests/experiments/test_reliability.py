@@ -27,6 +27,7 @@ def test_every_malformed_request_is_refused_in_json_and_harms_nobody():
     assert result["server_grew_mb"] < 200
 
 
+@pytest.mark.slow
 def test_no_damaged_journal_gives_a_false_answer():
     result = damaged_journals.run(count=24)
     assert (result["false"], result["foreign"]) == (0, 0)

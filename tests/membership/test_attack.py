@@ -36,6 +36,7 @@ def forest(cancer: Data) -> RandomForestClassifier:
     return RandomForestClassifier(60, random_state=0).fit(*cancer[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["loss", "confidence", "quantile", "combined", "rmia", "rmia-offline", "lira", "lira-offline"]
 )

@@ -57,6 +57,7 @@ def test_the_limit_lies_below_the_claim_and_above_a_third_of_it_where_that_is_po
         assert audit.facts["right"] <= audit.facts["guesses"]
 
 
+@pytest.mark.slow
 def test_sampled_batches_and_weaker_adversaries_see_less(digits: Data) -> None:
     recipe = private(8.0, batch_size=100)
     found = {sees: epsilon_audit(recipe, *digits, sees=sees, claimed=8.0) for sees in ("steps", "weights", "values")}  # type: ignore[arg-type]
@@ -67,6 +68,7 @@ def test_sampled_batches_and_weaker_adversaries_see_less(digits: Data) -> None:
     assert all(not audit.contradicts for audit in found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["noise", "clipping", "sampling"])
 def test_broken_private_training_is_found_out(digits: Data, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "noise":  # a quarter of what is accounted for
@@ -119,6 +121,7 @@ def test_the_limit_from_many_runs_covers_randomised_response(epsilon: float) -> 
     assert np.median(limits) > (0.4 * epsilon if epsilon > 1 else 0)
 
 
+@pytest.mark.slow
 def test_many_runs_with_one_canary(digits: Data) -> None:
     recipe = divulge.Recipe(widths=[64, 10], epochs=1, privacy=Privacy(noise_multiplier=0.6, noise_seed=0))
     audit = epsilon_audit(recipe, *digits, runs=150)

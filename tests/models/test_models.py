@@ -38,6 +38,7 @@ def test_every_named_network_answers_logits_and_survives_the_disk(name: str, tmp
         assert torch.equal(models.load(tmp_path)(inputs(model)), answer)
 
 
+@pytest.mark.slow
 def test_sizes_are_those_of_the_papers() -> None:
     counts = {name: sum(parameter.numel() for parameter in models.build(name).parameters()) for name in models.names()}
     assert counts["softmax"] == 784 * 10 + 10

@@ -13,6 +13,7 @@ from divulge.training import diagnose, margin
 from ..margin_targets import Target, odd_digits
 
 
+@pytest.mark.slow
 def test_reaches_tiny_losses_in_few_epochs_of_any_depth_and_class_count() -> None:
     X, y, _ = odd_digits(20, seed=1)
     X = X - X.mean(dim=0)
@@ -36,6 +37,7 @@ def test_a_loss_normalised_step_is_a_step_of_plain_gradient_descent() -> None:
     assert float(ratios.std() / ratios.mean()) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_residual_falls_along_the_way_to_the_kkt_point() -> None:
     X, y, _ = odd_digits(10, seed=3)
     X = X - X.mean(dim=0)

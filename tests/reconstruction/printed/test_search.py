@@ -88,6 +88,7 @@ def test_a_trial_whose_process_died_is_made_up_for(model: nn.Module, tmp_path: P
     assert best.trials == 2
 
 
+@pytest.mark.slow
 def test_says_what_it_needs_and_when_nothing_came(model: nn.Module, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="trials is a whole number"):
         reconstruction.search(model, n=6, trials=0, storage=tmp_path / "search.db")

@@ -32,6 +32,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import divulge
 from divulge.core.errors import AccessDenied, InvalidInput, TargetError, UnsupportedModel
+from divulge.oracles.local.table_view import TableView
 
 IRIS, CANCER, DIABETES = (load(return_X_y=True) for load in (load_iris, load_breast_cancer, load_diabetes))
 
@@ -227,7 +228,7 @@ def test_a_table_that_makes_no_sense_is_refused(pipeline):
     for table, words in (
         ([[1, 2]], "DataFrame"),
         (PEOPLE.iloc[:0], "no rows"),
-        (PEOPLE.assign(age=[None, *PEOPLE["age"][1:]]), "missing values"),
+        (PEOPLE.assign(age=float("nan")), "no value at all"),
         (PEOPLE.assign(age=pd.to_datetime("2020-01-01")), "dates"),
         (PEOPLE.assign(job=[1, "a", *PEOPLE["job"][2:]]), "mixes kinds"),
     ):
@@ -235,3 +236,12 @@ def test_a_table_that_makes_no_sense_is_refused(pipeline):
             divulge.oracle(pipeline, table=table)
     with pytest.raises(InvalidInput, match="table= is not for a torch model"):
         divulge.oracle(torch.nn.Linear(2, 1), table=PEOPLE)
+
+
+def test_missing_values_of_a_table_are_asked_as_missing():
+    frame = PEOPLE.assign(age=[None, *PEOPLE["age"][1:]], job=[None, *PEOPLE["job"][1:]])
+    view = TableView(frame)
+    back = view.decode(view.encode(frame))
+    assert back["age"].isna().tolist() == back["job"].isna().tolist() == [True] + [False] * (len(frame) - 1)
+    assert back["job"][1:].tolist() == frame["job"][1:].tolist()
+    assert back["age"][1:].tolist() == pytest.approx(frame["age"][1:].astype(float).tolist())

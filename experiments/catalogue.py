@@ -71,7 +71,9 @@ BENCHMARKS = (
     Experiment("protection", "private training beside plain, and beside Opacus", 4, "protection"),
     Experiment("reconstruction", "Haim et al. 2022 on unusual networks", 10, "reconstruction", "mnist"),
     Experiment("reliability", "hostile servers, kills, damaged journals, load and sizes", 120, "../reliability"),
-    Experiment("scale", "audits of large models: their time, their memory, and what they could not do", 6, "scale"),
+    Experiment(
+        "scale", "audits of large models: their time, their memory, and what they could not do", 6, "../reliability"
+    ),
     Experiment("shadows", "shadow models a second", 3, "informed", "mnist"),
     Experiment("span", "Jayaram et al. 2020: queries and angles, from gradients and labels", 10, "span"),
     Experiment("zoo", "forty models and files of other people: what an audit says, and whether it is true", 20, "zoo"),

@@ -267,7 +267,7 @@ class _Data(NamedTuple):
     def rows(self) -> Tensor | None:
         """Training and unseen inputs together."""
         known = [part for part in (self.inputs, self.unseen) if part is not None]
-        return torch.cat(known) if known else None
+        return known[0] if len(known) == 1 else torch.cat(known) if known else None
 
 
 def _data(given: Any, options: AuditOptions, width: int) -> _Data:

@@ -38,6 +38,8 @@ class TrainingRows:
         if self.numbers is None or rows.dtype == object:
             return _equal_as_text(rows, self.table)
         known = ~np.isnan(rows).all(axis=0)
+        if known.all():  # a large table is not copied
+            return _equal_numbers(rows, self.numbers)
         return _equal_numbers(rows[:, known], self.numbers[:, known])
 
     def holders(self, column: int, value: object) -> int:
@@ -81,7 +83,7 @@ def found_by_comparing(where: str, array: NDArray[Any], known: TrainingRows) -> 
 
 def _as_numbers(table: NDArray[Any]) -> NDArray[np.float64] | None:
     try:
-        return table.astype(np.float64)
+        return table.astype(np.float64, copy=False)
     except (TypeError, ValueError):
         return None
 
@@ -90,8 +92,10 @@ def _equal_numbers(rows: NDArray[Any], training: NDArray[np.float64]) -> NDArray
     if len(rows) == 0 or len(training) == 0 or rows.shape[1] == 0:
         return np.zeros(len(rows), dtype=bool)
     rows = np.asarray(rows, dtype=np.float64)
-    tolerance = np.maximum(SPREAD * training.std(axis=0), ROUNDING * np.abs(training).max(axis=0))
-    unit = np.where(training.std(axis=0) > 0, training.std(axis=0), 1.0)
+    spread = training.std(axis=0)
+    largest = np.maximum(training.max(axis=0), -training.min(axis=0))
+    tolerance = np.maximum(SPREAD * spread, ROUNDING * largest)
+    unit = np.where(spread > 0, spread, 1.0)
     direction = np.random.default_rng(0).standard_normal(rows.shape[1]) / unit
     places = training @ direction
     order = np.argsort(places)

@@ -34,10 +34,17 @@ def _records(target: Target) -> Tensor | None:
 
     A table's columns come in units of their spread: no column counts for more because its unit is small.
     """
+    if "records to protect" not in target.memo:  # once: it is asked for several times, and may be large
+        target.memo["records to protect"] = _scaled_records(target)
+    records: Tensor | None = target.memo["records to protect"]
+    return records
+
+
+def _scaled_records(target: Target) -> Tensor | None:
     known = [part for part in (target.inputs, target.unseen) if part is not None]
     if not known:
         return None
-    records = torch.cat(known)
+    records = known[0] if len(known) == 1 else torch.cat(known)
     if target.shape is not None or len(records) < 2:
         return records
     spread = records.std(dim=0)

@@ -184,13 +184,14 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
         except KeyboardInterrupt:
             print("interrupted", flush=True)
     """)
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", program], **pipes, text=True, start_new_session=True)
     try:
         assert until(lambda: len([mark for mark in tmp_path.iterdir() if mark.read_text()]) >= 2)
         pids = {int(mark.read_text()) for mark in tmp_path.iterdir()}
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=PATIENCE)
-        assert said == "interrupted\n"
+        os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the workers too
+        said, errors = process.communicate(timeout=PATIENCE)
+        assert (said, errors) == ("interrupted\n", "")
         assert until(lambda: not any(map(alive, pids)))
     finally:
         process.kill()

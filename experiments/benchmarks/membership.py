@@ -18,7 +18,7 @@ import divulge
 from experiments.plan import Plan
 
 SEEDS = 3
-METHODS = ("loss", "confidence", "quantile", "rmia", "rmia-offline", "lira", "lira-offline")
+METHODS = ("loss", "confidence", "quantile", "combined", "rmia", "rmia-offline", "lira", "lira-offline")
 
 
 def halves(name: str, seed: int) -> tuple[Any, Any]:
@@ -55,7 +55,8 @@ def million() -> dict[str, float]:
     rng, started = np.random.default_rng(0), time.perf_counter()
     X = rng.normal(size=(1_000_000, 20))
     y = (X @ rng.normal(size=20) > 0).astype(int)
-    divulge.membership.attack(torch.nn.Linear(20, 1), (X[:500_000], y[:500_000]), (X[500_000:], y[500_000:]))
+    divulge.membership.attack(torch.nn.Linear(20, 1), (X[:500_000], y[:500_000]), (X[500_000:], y[500_000:]),
+                              method="confidence")  # fmt: skip
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {"seconds": time.perf_counter() - started, "gigabytes": memory}
 

@@ -68,7 +68,7 @@ def leakpro(case):
 
     scores = {}
     for online in (True, False):
-        attack = object.__new__(module.AttackLiRA)
+        attack = object.__new__(type("Scored", (module.AttackLiRA,), {"audit_dataset": None}))
         attack.configs = module.AttackLiRA.AttackConfig(num_shadow_models=len(case["inside"]), online=online)
         attack.online, attack.num_shadow_models, attack.var_calculation = online, len(case["inside"]), "carlini"
         attack.fix_var_threshold = 32

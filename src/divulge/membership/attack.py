@@ -241,7 +241,10 @@ def _without_references(method: Method, case: _Case, fits: Pair) -> Pair:
     if method == "quantile":
         return _by_quantile(case, fits)
     found = [fits, standardised]
-    if len(case.outside) >= calibration.FEWEST_TO_LEARN:
+    if (
+        len(case.outside) >= calibration.FEWEST_TO_LEARN
+        and len(case.inside) + len(case.outside) <= combined.MOST_RANKED
+    ):
         found.append(_by_quantile(case, fits))
     if case.model.oracle.allows("weights"):
         found.append(white_box.gradient_scores(case.model, case.inside, case.outside)[0])

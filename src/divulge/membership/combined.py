@@ -20,6 +20,8 @@ Pair = tuple[Array, Array]
 FOLDS = 5
 MOST_TO_LEARN = 20_000
 """Records of a side that the regression learns from."""
+MOST_RANKED = 100_000
+"""Records up to which the regression on the record takes part: it asks 240 trees about each."""
 BEYOND = 1e-3
 """Weight of the score itself beside its rank: it orders records that lie beyond all non-members."""
 

@@ -74,6 +74,18 @@ def tags_of(page: str) -> list[tuple[str, dict[str, str | None]]]:
     return parser.found
 
 
+def test_every_field_of_the_schema_is_explained_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how_to" / "sign_off.md").read_text()
+    table = page[page.index("| field | what it is |") :]
+    whole = schema()
+    published = whole["properties"]
+    parts = [published, whole["$defs"]["finding"]["properties"]]
+    parts += [published[name]["items"]["properties"] for name in ("skipped", "scope")]
+    missing = {field for part in parts for field in part if f"`{field}`" not in table}
+    assert not missing
+    assert f"is\n{published['schema_version']['const']}," in page
+
+
 @pytest.mark.slow
 def test_the_json_follows_the_published_schema(tmp_path: Path) -> None:
     path = report(finding(), finding("other", "none")).save(tmp_path / "report.json")

@@ -10,7 +10,7 @@ import pytest
 from divulge.oracles.ledger import Spent
 from divulge.report import Report
 from divulge.report.findings import Finding, Picture, Skipped, Table
-from divulge.report.signoff import changes, html, pdf, worst_cases
+from divulge.report.signoff import changes, html, pdf, residuals, worst_cases
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e" + "w" * 10_000
 
@@ -67,6 +67,25 @@ def test_each_adversary_is_shown_at_their_worst() -> None:
     assert cases[1].with_protection == "Guard round:2."
     assert changes(made)[0] == "title of b: run it to its end."
     assert "title of d: Guard round:2." in changes(made)
+
+
+def test_residual_risk_is_shown_with_and_without_the_recommended_protection(weasyprint: None) -> None:
+    rows = (
+        (2.5, 0.9, 0.85, 0.97, 0.02, 0.05, 0.01, 0.11, 0.0, 0.07),
+        ("none", 0.97, 0.96, 0.99, 0.31, 1.0, 0.2, 0.4, 1.0, 1.0),
+    )
+    study = Finding(
+        "price-of-protection", "protection", None, "t", "succeeded", "none", "m", "c",
+        measures={"recommended_epsilon_by_theorems": 2.5}, tables=(Table("t", tuple("abcdefghij"), rows),),
+    )  # fmt: skip
+    epsilon, found = residuals(report(study))
+    assert epsilon == "2.5"
+    assert [(row.without, row.with_protection, row.proven) for row in found][1] == ("31.0 %", "2.0 %", "5.0 %")
+    assert found[3].without == "100.0 %"
+    content = pdf(report(finding("d", "insider", "high"), study))
+    assert len(pages(content)) == 2
+    assert "31.0 %" in " ".join(pages(content))
+    assert residuals(report()) == ("", [])
 
 
 def test_a_guarantee_stands_beside_the_attacks_on_records_only() -> None:

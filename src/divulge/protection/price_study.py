@@ -67,8 +67,9 @@ class PriceStudy:
         scores = np.array([_judged(model, sides.unseen, sides.unseen_labels) for model in models])
         risk = self._membership(models[0], epsilon)
         rebuilt, error = self._rebuilt(epsilon)
+        accuracy, balanced, auc = (float(mean) for mean in scores.mean(axis=0))
         return PricePoint(
-            epsilon, training.noise(epsilon), *map(float, scores.mean(axis=0)), float(scores[:, 1].std()),
+            epsilon, training.noise(epsilon), accuracy, balanced, auc, float(scores[:, 1].std()),
             risk.rates_at(self.fpr), risk.auc, training.proven(self.fpr, epsilon), self._attribute(models[0]),
             risk.candidates(), training.proven(1 / CANDIDATES, epsilon), rebuilt, error,
             None if self.kappa is None else training.proven(self.kappa, epsilon),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _STYLE = Path(__file__).parent / "templates" / "signoff.css"
 LONGEST = 160
 """Characters of a name or a sentence that a cell holds; the rest is in the full report."""
+CONTROL = 60
+"""The same for declared controls, which stand in a narrow column."""
 SENTENCE = 260
 """The same for sentences that must be read whole."""
 _WORDS = (
@@ -27,10 +29,74 @@ _WORDS = (
     ("label, prediction and explanation client", "somebody who may ask an endpoint for decisions, for numbers, or for "
      "how the numbers depend on the input"),
     ("insider", "somebody who holds the model and all training records but one"),
+    ("critical, high, medium, low", "severity by a written rule: who gets what, and how easily"),
+    ("inconclusive", "the attack did not run to its end, so nothing can be said"),
+    ("member", "somebody whose record was used for training"),
+    ("proven bound", "a limit by a theorem, for every attack; private training has one"),
+    ("private training", "training with noise, so that one record changes little of what is released"),
     ("query", "one input that is sent to the model for an answer"),
     ("epsilon", "how much differential privacy lets one record change what is released; smaller is safer"),
     ("digest", "a number computed from a file that changes if the file does"),
 )  # fmt: skip
+
+
+_PRICE = "price-of-protection"
+
+
+@dataclass(frozen=True)
+class Residual:
+    """What one attack got without protection, with the recommended one, and what is proven of the latter.
+
+    Parameters
+    ----------
+    risk : str
+        What is measured, in words.
+    without, with_protection, proven : str
+        Shares; a dash where nothing was measured or is proven.
+    """
+
+    risk: str
+    without: str
+    with_protection: str
+    proven: str
+
+
+def residuals(report: Report) -> tuple[str, list[Residual]]:
+    """The residual risk with and without the recommended private training, as the audit measured it.
+
+    Parameters
+    ----------
+    report : Report
+        The report.
+
+    Returns
+    -------
+    epsilon : str
+        The recommended epsilon; empty where no price was measured.
+    rows : list of Residual
+    """
+    study = next((f for f in report.findings if f.name == _PRICE and f.tables), None)
+    wanted = None if study is None else study.measures.get("recommended_epsilon_by_theorems")
+    if study is None or not isinstance(wanted, int | float):
+        return "", []
+    rows = {str(row[0]): row for row in study.tables[0].rows}
+    plain, chosen = rows.get("none"), rows.get(str(wanted))
+    if plain is None or chosen is None:
+        return "", []
+    shown = [
+        ("right decisions on unseen records, mean over classes", 2, None),
+        ("members of the training set found", 4, 5),
+        ("the right record picked among ten", 7, None),
+        ("records rebuilt by an insider", 8, 9),
+    ]
+    return text.number(float(wanted)), [
+        Residual(name, _share(plain[at]), _share(chosen[at]), "–" if limit is None else _share(chosen[limit]))
+        for name, at, limit in shown
+    ]
+
+
+def _share(value: object) -> str:
+    return f"{100 * value:.1f} %" if isinstance(value, int | float) else "not measured"
 
 
 @dataclass(frozen=True)
@@ -143,7 +209,8 @@ def html(report: Report) -> str:
         "cases": worst_cases(report),
         "changes": changes(report),
         "scope": _by_source(report.scope),
-        "controls": [_short(control) for control in report.controls[:6]],
+        "controls": [_short(control, CONTROL) for control in report.controls[:4]],
+        "residuals": residuals(report),
         "verdict": [_short(sentence, SENTENCE) for sentence in report.verdict[:6]],
         "words": _WORDS,
         "disclaimer": regulation.DISCLAIMER,

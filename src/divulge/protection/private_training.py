@@ -138,9 +138,11 @@ class OfRecipe:
         noise = self.noise(epsilon) or 0.0
         attack = self._statistics.against(noise, seed=seed)
         seeds = [seed + 1000 + number for number in range(len(X))]
-        released = train_many(self._private(noise, 0), *self._statistics.known, X, y, seeds)
+        known_X, known_y = self._statistics.known
+        released = train_many(self._private(noise, 0), known_X, known_y, X, y, seeds)
         rows, _ = attack(released)
-        return np.square((rows - X.flatten(1).double()).numpy() / spread(self.sides, self.units))
+        errors: Array = np.square((rows - X.flatten(1).double()).numpy() / spread(self.sides, self.units))
+        return errors
 
     def _private(self, noise: float, seed: int) -> Any:
         from divulge.training import Privacy

@@ -224,11 +224,11 @@ def price(
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> curve = divulge.protection.price(LogisticRegression(max_iter=5000), (X[:280], y[:280]), (X[280:], y[280:]),
-    ...     epsilons=[1.0, 16.0], limits=divulge.protection.Limits((0.05, 0.01)), runs=1, targets=0, shadows=0)
+    ...     epsilons=[1.0, 16.0], limits=divulge.protection.Limits((0.05, 0.01)), runs=1, targets=0, shadows=0, hidden_columns=0)
     >>> [point.epsilon for point in curve.points]
     [1.0, 16.0, inf]
     >>> round(curve.recommendation.proven, 1)
-    2.4
+    2.2
     """
     sides = _sides(members, unseen)
     delta = 1 / (10 * len(sides.X)) if delta is None else checked_number("delta", delta, above=0, below=1)

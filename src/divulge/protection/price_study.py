@@ -224,7 +224,8 @@ def price(
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> curve = divulge.protection.price(LogisticRegression(max_iter=5000), (X[:280], y[:280]), (X[280:], y[280:]),
-    ...     epsilons=[1.0, 16.0], limits=divulge.protection.Limits((0.05, 0.01)), runs=1, targets=0, shadows=0, hidden_columns=0)
+    ...     epsilons=[1.0, 16.0], limits=divulge.protection.Limits((0.05, 0.01)), runs=1, targets=0, shadows=0,
+    ...     hidden_columns=0)
     >>> [point.epsilon for point in curve.points]
     [1.0, 16.0, inf]
     >>> round(curve.recommendation.proven, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from divulge.extraction.layers.known_layers import Array, KnownLayers
@@ -18,24 +20,33 @@ REAL = 0.7
 def confirmed(
     space: QuerySpace, layers: KnownLayers, found: list[Neuron], seldom: int, rng: np.random.Generator
 ) -> list[Neuron]:
-    """The neurons without those that have fewer than ``seldom`` kinks, or missed some, and fail a test of 5 points."""
+    """The neurons without those that are doubtful, seldom seen or missed some kinks, and fail a test of 5 points."""
     kept = []
     for neuron in found:
-        if neuron.count >= seldom and neuron.share == 1.0:
+        if neuron.count >= seldom and neuron.share == 1.0 and not neuron.doubtful:
             kept.append(neuron)
             continue
         Y = hyperplane_points(space, layers, neuron, STARTS, rng)
-        if len(Y) < 2 or _kinks(space, layers, neuron, _in_distinct_cells(layers, Y, rng)).mean() >= REAL:
-            kept.append(neuron)
+        if len(Y) < 2:
+            kept += [] if neuron.doubtful else [neuron]
+        elif _kinks(space, layers, neuron, _apart(layers, found, Y, rng)).mean() >= REAL:
+            kept.append(replace(neuron, doubtful=False))
     return kept
 
 
-def _in_distinct_cells(layers: KnownLayers, Y: Array, rng: np.random.Generator) -> Array:
-    Y = Y[rng.permutation(len(Y))]
+def _apart(layers: KnownLayers, found: list[Neuron], Y: Array, rng: np.random.Generator) -> Array:
+    """Few of the points, in cells of units below and neurons of the layer that differ most from each other."""
     if len(Y) <= POINTS:
         return Y
-    _, first = np.unique(layers.units(Y)[1], axis=0, return_index=True)
-    return Y[np.sort(first)[:POINTS]]
+    activation, on, _ = layers.units(Y)
+    row, bias = np.array([neuron.row for neuron in found]), np.array([neuron.bias for neuron in found])
+    cell = np.concatenate([on, activation @ row.T + bias > 0], axis=1)
+    chosen = [int(rng.integers(len(Y)))]
+    distance = (cell != cell[chosen[0]]).sum(axis=1)
+    while len(chosen) < POINTS:
+        chosen.append(int(np.argmax(distance + rng.random(len(Y)))))
+        distance = np.minimum(distance, (cell != cell[chosen[-1]]).sum(axis=1))
+    return Y[chosen]
 
 
 def _kinks(space: QuerySpace, layers: KnownLayers, neuron: Neuron, Y: Array) -> Array:
@@ -48,5 +59,7 @@ def _kinks(space: QuerySpace, layers: KnownLayers, neuron: Neuron, Y: Array) -> 
     along = np.einsum("nkd,nd->nk", jump, normal)
     across = jump - along[:, :, None] * normal[:, None]
     size = np.linalg.norm(jump, axis=(1, 2))
+    flat = np.linalg.norm(gradient, axis=(1, 2)).reshape(2, -1).max(axis=0) == 0  # all is off above: nothing shows
     level = np.abs(gradient).max()
-    return np.asarray((size > 1e-9 * level) & (np.linalg.norm(across, axis=(1, 2)) < 1e-3 * size))
+    real = (size > 1e-9 * level) & (np.linalg.norm(across, axis=(1, 2)) < 1e-3 * size)
+    return np.asarray(real[~flat] if not flat.all() else real)

@@ -9,7 +9,9 @@ grows like their neurons. This attack does it layer by layer:
    entries that no kink has shown are looked for one by one (``unseen_entries.py``).
 3. Each neuron is turned to its active side (``orientation.py``). The layer after which no kink is left is the last, and
    the output is a least-squares fit (``output_fit.py``).
-4. Fresh rows decide. Where the copy is wrong, segments through the wrong rows are searched, and peeling starts again.
+   Neurons that are on at every sample are added as linear units (``linear_units.py``).
+4. Fresh rows decide. A copy that is off is refined by Gauss-Newton (``polish.py``) and compared with other rows. Where
+   it stays wrong, segments through the wrong rows are searched, and peeling starts again.
 """
 
 from __future__ import annotations
@@ -20,24 +22,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from divulge.core.errors import DivulgeError
 from divulge.core.progress import report
 from divulge.core.validation import checked_whole
 from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, UNSETTLED
+from divulge.extraction.layers.deep_copy import DeepCopy
 from divulge.extraction.layers.first_layer import first_layer
 from divulge.extraction.layers.known_layers import Array, KnownLayers
-from divulge.extraction.layers.layer_search import LayerSearch, with_identity
-from divulge.extraction.layers.output_fit import OutputFit, fit_output
+from divulge.extraction.layers.layer_search import LayerSearch, has_identity, with_identity
+from divulge.extraction.layers.output_fit import fit_output, with_fewest_units
+from divulge.extraction.layers.polish import parameters, polish
 from divulge.extraction.layers.query_points import extreme_points
-from divulge.extraction.layers.query_space import QuerySpace
 from divulge.extraction.layers.survey import Survey
+from divulge.extraction.layers.unseen_entries import telling_rows
 from divulge.extraction.relu_network import NetworkEstimate
 from divulge.extraction.result import Extraction
-from divulge.extraction.verification import Verification, row_size, verify
-from divulge.models import MLP
+from divulge.extraction.verification import Verification, row_size, spread, verify
 from divulge.oracles.ledger import Spent
 
 CHECKS = 20_000
@@ -53,6 +56,14 @@ ATTEMPTS = 14
 INDEPENDENT = 1e6
 """Largest condition number of a first layer whose rows count as independent."""
 MANY_CONTRADICT = 120
+MOST_WRONG, ROWS_A_PARAMETER = 0.6, 3
+"""A copy is polished if it is wrong on at most this share of rows, on so many values for each of its weights."""
+PRECISE = 1e-12
+"""A copy that is off by more than this share of the deviation is polished, though it agrees."""
+MOST_UNSEEN = 60
+"""Entries that were never seen are asked about one by one only if they are no more."""
+COPY_ROWS, DISTANCES = 4000, (1.0, 5.0, 25.0, FAR)
+"""Rows, and their distances, at which neurons that are always on stay on in the copy."""
 WRONG_SEGMENTS = 4
 IMPRECISE = 1e-7
 """Errors below this share of the deviation are imprecision, not neurons that were missed."""
@@ -76,43 +87,6 @@ def checked_depth(layers: int, widths: Sequence[int] | None) -> Depth:
     return Depth(max(1, len(widths)), tuple(widths))
 
 
-@dataclass(frozen=True)
-class DeepCopy:
-    """A first layer, the layers on it, and the output."""
-
-    space: QuerySpace
-    layers: KnownLayers
-    output: OutputFit
-
-    def value(self, X: Tensor) -> Tensor:
-        """Outputs [n, k] at rows in the attack's coordinates."""
-        return torch.from_numpy(self(X.numpy()))
-
-    def __call__(self, X: Array) -> Array:
-        return np.asarray(self.layers(self.space.from_inputs(X)) @ self.output.weight.T + self.output.bias)
-
-    @property
-    def stack(self) -> list[tuple[Array, Array]]:
-        """Weights and biases of all layers, the output's last."""
-        first = [] if self.space.first is None else [self.space.first]
-        hidden = list(zip(self.layers.weights, self.layers.biases, strict=True))
-        return [*first, *hidden, (self.output.weight, self.output.bias)]
-
-    @property
-    def widths(self) -> list[int]:
-        return [len(bias) for _, bias in self.stack[:-1]]
-
-    def model(self) -> MLP:
-        """The copy as an MLP."""
-        model = MLP([self.space.inputs, *self.widths, len(self.output.bias)]).to(torch.float64)
-        linear = [layer for layer in model if isinstance(layer, nn.Linear)]
-        with torch.no_grad():
-            for layer, (weight, bias) in zip(linear, self.stack, strict=True):
-                layer.weight.copy_(torch.from_numpy(weight))
-                layer.bias.copy_(torch.from_numpy(bias))
-        return model.eval()
-
-
 class DeepAttack:
     """One run: what was asked, what is known, and how it ends."""
 
@@ -133,6 +107,7 @@ class DeepAttack:
         self.verification: Verification | None = None
         self.verified = Spent()
         self.first_cost = 0
+        self.without_effect = 0
 
     def run(self) -> Extraction:
         """The extraction."""
@@ -178,7 +153,7 @@ class DeepAttack:
             survey, base = self.in_activations(first), KnownLayers(len(bias))
             most = self.depth.most - 1
         else:
-            survey, base = Survey(self.lines.space), KnownLayers(inputs, (weight,), (bias,))
+            survey, base = Survey(self.lines.space), KnownLayers(inputs).with_layer(weight, bias)
             most = self.depth.most
         return LayerSearch(survey, base, most, self.rng)
 
@@ -191,7 +166,14 @@ class DeepAttack:
             fits = len(wider) > 1 or search.survey.space.positive
             if fits and len(again.contradicting) < len(output.contradicting):
                 layers, output = wider, again
-        self.copy = DeepCopy(search.survey.space, layers, output)
+        if has_identity(layers):
+            layers, output = with_fewest_units(layers, output)
+        space = search.survey.space
+        rows = self.rng.normal(size=(COPY_ROWS, self.oracle.input_dim)) * self.rng.choice(
+            DISTANCES, size=(COPY_ROWS, 1)
+        )
+        rows = np.concatenate([search.survey.data.Y, space.from_inputs(rows)])
+        self.copy = DeepCopy.of(space, layers, output, rows)
 
     # -- fresh rows ---------------------------------------------------------------------------------------------------
 
@@ -204,24 +186,74 @@ class DeepAttack:
             self.verified = self.space.spent - before
         return reason
 
-    def _checked(self, search: LayerSearch, checks: int) -> str:
-        copy = self.copy
-        assert copy is not None
-        verification = self.verification = verify(
-            self.space, copy.value, self._hyperplanes(), checks=checks, tolerance=self.exact,
-            generator=self.generator, farthest=FAR, also=self._unusual_rows(copy, checks),
-        )  # fmt: skip
-        report("verifying", None, None, neurons=sum(copy.widths), queries=self.oracle.ledger.total)
-        outside = copy.output.contradicting
-        unseen = search.unseen_entries(copy.layers)
-        wrong = verification.off > verification.allowed
-        if not bool(wrong.any()) and not verification.reason:  # every row that was asked agrees too
-            return f"the copy agrees on all rows, but {unseen} of its weights were never seen" if unseen else ""
-        self._search_wrong(search, verification, wrong.numpy(), outside)
+    def _checked(self, search: LayerSearch, checks: int, *, again: bool = True) -> str:
+        """Compare with fresh rows; a copy that is off is polished once, and compared with others."""
+        copy, all_rows = self.copy, checks == self.checks
+        while True:
+            assert copy is not None
+            verification = self.verification = verify(
+                self.space, copy.value, self._hyperplanes(), checks=checks, tolerance=self.exact,
+                generator=self.generator, farthest=FAR, also=self._unusual_rows(copy, checks),
+            )  # fmt: skip
+            report("verifying", None, None, neurons=sum(copy.widths), queries=self.oracle.ledger.total)
+            wrong = verification.off > verification.allowed
+            if not bool(wrong.any()) and not verification.reason:  # every row that was asked agrees too
+                if not all_rows and verification.worst > PRECISE * verification.scale:
+                    self._polished(0.0)
+                return self._entries_without_effect(search, again=again) if all_rows else ""
+            if not again or not self._polished(float(wrong.double().mean())):
+                break
+            copy, again = self.copy, False
+        self._search_wrong(search, verification, wrong.numpy(), copy.output.contradicting)
         layers = copy.layers
-        doubtful = [depth for depth, count in search.unseen.items() if count and depth < len(layers)]
+        doubtful = [depth for depth, entries in search.unseen.items() if entries.any() and depth < len(layers)]
         search.settled = layers.first(max(len(search.base), min([*doubtful, len(layers) - 1])))
         return verification.reason.rstrip(".")
+
+    def _polished(self, wrong: float) -> bool:
+        """Refine the copy by the values of all rows asked; whether it then agrees with all of them."""
+        copy = self.copy
+        assert copy is not None
+        if wrong > MOST_WRONG:
+            return False
+        X, truth = self.oracle.answers()
+        precise = self.space.precise(truth)
+        X, truth = X[precise], truth[precise]
+        count = min(len(X), ROWS_A_PARAMETER * parameters(copy.stack) // truth.shape[1] + FIRST_CHECKS)
+        off = self.space.differences(truth, copy.value(X)) / row_size(X)
+        pick = torch.randperm(len(X), generator=self.generator)[:count]
+        pick = torch.unique(torch.cat([pick, off.argsort(descending=True)[: count // 4]]))
+        stack = polish(copy.stack, X[pick].numpy(), truth[pick].numpy())
+        refined = replace(copy, stack=stack)
+        allowed = min(self.exact * spread(truth), float(off.max()))
+        if float((self.space.differences(truth, refined.value(X)) / row_size(X)).max()) > allowed:
+            return False
+        self.copy = refined
+        return True
+
+    def _entries_without_effect(self, search: LayerSearch, *, again: bool) -> str:
+        """Ask where entries that were never seen would matter most; a reason if they do, and cannot be solved for."""
+        copy, space = self.copy, search.survey.space
+        assert copy is not None
+        assert self.verification is not None
+        self.without_effect = 0
+        unseen = search.unseen_entries(copy.layers)
+        if not unseen:
+            return ""
+        reason = f"the copy agrees on all rows, but {unseen} of its weights were never seen"
+        if unseen > MOST_UNSEEN:
+            return reason
+        rows = [
+            telling_rows(space, copy.layers, depth, neuron, unit, search.survey.data.Y, self.rng)
+            for depth, entries in search.unseen.items() if 0 < depth < len(copy.layers)
+            for neuron, unit in np.argwhere(entries).tolist()
+        ]  # fmt: skip
+        X = torch.from_numpy(space.to_inputs(np.concatenate([*rows, np.zeros((0, space.dim))])))
+        off = self.space.differences(self.oracle.value(X).to("cpu", torch.float64), copy.value(X)) / row_size(X)
+        if not bool((off > self.exact * self.verification.scale).any()):
+            self.without_effect = unseen
+            return ""
+        return self._checked(search, self.checks, again=False) if again and self._polished(0.0) else reason
 
     def _search_wrong(self, search: LayerSearch, verification: Verification, wrong: Array, outside: Array) -> None:
         """Search segments from rows where the copy is right to rows where it is wrong."""
@@ -278,7 +310,8 @@ class DeepAttack:
             method=self.one_layer.method, verified_points=len(verification.X), notes=self._notes(copy.widths),
             facts={
                 "widths": copy.widths,
-                "unseen_entries": self.search.unseen_entries(copy.layers),
+                "unseen_entries": self.search.unseen_entries(copy.layers) - self.without_effect,
+                "entries_without_effect": self.without_effect,
                 "verification": verification.facts(),
             },
         )  # fmt: skip

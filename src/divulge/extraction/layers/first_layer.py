@@ -39,6 +39,7 @@ def _oriented(survey: Survey, nothing: KnownLayers, rng: np.random.Generator) ->
     data = survey.data
     continues = CONTINUES if survey.segments < LENIENT_LINES else LENIENT
     found, _ = next_layer(survey, nothing, data.kinked, continues=continues)
+    found = [neuron for neuron in found if not neuron.doubtful]
     rank = _rank(data.gradient, rng)
     dependent = len(found) > rank
     if not found or len(found) < rank or (

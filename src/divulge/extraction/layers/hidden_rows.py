@@ -19,6 +19,9 @@ GROUPS = 20
 PARALLEL = 1e-5
 SHARED = 3
 """Dimensions that two visible spaces must share."""
+CONFIRMED, CONSISTENT = 2, 1e-8
+"""Equations of a kink that must follow from those of a group, and the singular values that count as zero."""
+MOST_CANDIDATES = 60
 
 
 def hidden_groups(rows: PartialRows, used: Array) -> list[list[int]]:
@@ -26,7 +29,7 @@ def hidden_groups(rows: PartialRows, used: Array) -> list[list[int]]:
     if rows.plain:
         return []
     left = np.flatnonzero(~used & (rows.misfit < OUTSIDE) & (rows.rank >= SHARED))
-    if len(left) < SHARED or rows.full[left].all():
+    if len(left) < 2:
         return []
     left = left[np.argsort(-rows.survey.data.strength[rows.index[left]])[:MOST]]
     visible = [_visible(rows, k) for k in left.tolist()]
@@ -36,13 +39,39 @@ def hidden_groups(rows: PartialRows, used: Array) -> list[list[int]]:
     groups = []
     for _ in range(GROUPS):
         count = agree.sum(axis=1)
-        if count.max() < 2:
+        if count.max() < 1:
             break
         seed = int(np.argmax(count))
-        members = [seed, *np.flatnonzero(agree[seed]).tolist()]
-        agree[members], agree[:, members] = False, False
-        groups.append(left[members].tolist())
+        members = _grown(rows, [int(left[seed]), *left[agree[seed]].tolist()], used)
+        done = np.append(np.isin(left, members).nonzero()[0], seed)
+        agree[done], agree[:, done] = False, False
+        groups.append(members)
     return groups
+
+
+def _grown(rows: PartialRows, members: list[int], used: Array) -> list[int]:
+    """The group with every other kink that its equations confirm twice, however few of them it shows."""
+    candidates = np.flatnonzero(~used & (rows.misfit < OUTSIDE) & (rows.rank >= 1))
+    candidates = candidates[~np.isin(candidates, members)][:MOST_CANDIDATES].tolist()
+    spare = _spare(rows, members)
+    again = True
+    while again and spare is not None:
+        again = False
+        for k in candidates.copy():
+            more = _spare(rows, [*members, k])
+            if more is not None and more >= spare + CONFIRMED:
+                members, spare, again = [*members, k], more, True
+                candidates.remove(k)
+    return members
+
+
+def _spare(rows: PartialRows, members: list[int]) -> int | None:
+    """Equations of a group beyond those that determine its row; None if they contradict each other."""
+    columns = np.flatnonzero(rows.on[members].any(axis=0))
+    blocks = [rows.equations(k, columns) for k in members]
+    s = np.linalg.svd(np.concatenate(blocks), compute_uv=False)
+    rank = int((s > CONSISTENT * s[0]).sum())
+    return sum(rows.rank[members]) - rank if rank <= len(columns) else None
 
 
 def _visible(rows: PartialRows, k: int) -> tuple[Array, Array]:

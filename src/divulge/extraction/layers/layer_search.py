@@ -9,11 +9,12 @@ import numpy as np
 from divulge.core.progress import report
 from divulge.extraction.layers.candidate_test import confirmed
 from divulge.extraction.layers.known_layers import Array, KnownLayers
+from divulge.extraction.layers.linear_units import LinearPart, linear_part
 from divulge.extraction.layers.neuron import Neuron
 from divulge.extraction.layers.orientation import orientation
 from divulge.extraction.layers.partial_rows import OUTSIDE, PartialRows
 from divulge.extraction.layers.peeling import next_layer
-from divulge.extraction.layers.query_points import segments
+from divulge.extraction.layers.query_points import all_on_points, segments
 from divulge.extraction.layers.survey import Survey
 from divulge.extraction.layers.unseen_entries import segment_for_entry
 
@@ -30,6 +31,10 @@ UNSEEN_SHARE = 0.02
 """Share of a layer's entries that may stay unseen before the layer above is tried, times the patience."""
 SELDOM, SELDOM_AT_FIRST = 10, 6
 """Neurons with fewer kinks are tested before they are believed, and before their entries are looked for."""
+PATIENT = 4
+"""Patience from which on a neuron of unknown side is kept with both."""
+POINTS_A_SIDE = 3
+"""Points asked on each side of a neuron's hyperplane, to tell neurons that are always on."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +52,14 @@ class LayerSearch:
     def __init__(self, survey: Survey, base: KnownLayers, most_layers: int, rng: np.random.Generator) -> None:
         self.survey, self.base, self.most_layers, self.rng = survey, base, most_layers, rng
         self.settled = base
-        self.unseen: dict[int, int] = {}  # by layer
+        self.unseen: dict[int, Array] = {}  # by layer, which entries [neurons, units below] no kink has shown
         self.patience = 0
         self.another_layer = False
         """Whether a few unexplained kinks are taken for a further layer."""
 
     def unseen_entries(self, layers: KnownLayers) -> int:
         """Weights of these layers that no kink has shown."""
-        return sum(count for depth, count in self.unseen.items() if depth < len(layers))
+        return sum(int(entries.sum()) for depth, entries in self.unseen.items() if depth < len(layers))
 
     def add_segments(self, count: int, layers: KnownLayers) -> None:
         """Search segments between points whose activations in the last of ``layers`` differ much."""
@@ -94,9 +99,12 @@ class LayerSearch:
             unseen = sum(neuron.unseen for neuron in found)
             if unseen > UNSEEN_SHARE * len(found) * layers.width * self.patience:
                 return Peeled(layers, f"{unseen} weights of a layer were never seen", layers)
-            self.unseen[len(layers)] = unseen
+            self.unseen[len(layers)] = np.array([~neuron.known for neuron in found])
             last = self._is_last(layers, found, rows)
-            layers = self._with_layer(layers, found, last)
+            wider = self._with_layer(layers, found, last)
+            if wider is None:
+                return Peeled(layers, "the active sides of a layer's neurons were not found", layers)
+            layers = wider
             if last:
                 return Peeled(layers)
         return Peeled(layers, f"there are kinks left after {self.most_layers} layers", layers)
@@ -112,7 +120,7 @@ class LayerSearch:
         """The neurons with entries that were unseen looked for, and without those that fail their test."""
         space = self.survey.space
         if not len(layers):
-            return found, rows
+            return [neuron for neuron in found if not neuron.doubtful], rows
         found = confirmed(space, layers, found, SELDOM_AT_FIRST, self.rng)
         for _ in range(ENTRY_ROUNDS):
             missing = [(neuron, unit) for neuron in found for unit in np.flatnonzero(~neuron.known).tolist()]
@@ -135,16 +143,25 @@ class LayerSearch:
         left = int((self._open(layers.with_layer(row, bias)) & ~astray).sum())
         return left == 0 or (left <= FEW + FEW_SHARE * open_.sum() and not self.another_layer)
 
-    def _with_layer(self, layers: KnownLayers, found: list[Neuron], last: bool) -> KnownLayers:
-        """The layers with the neurons on top, turned to their active sides.
+    def _with_layer(self, layers: KnownLayers, found: list[Neuron], last: bool) -> KnownLayers | None:
+        """The layers with the neurons on top, turned to their active sides; None if more must be known first.
 
-        A neuron whose side is unknown is kept with both in a layer between, and in the last one identity units carry
-        the difference, which is linear: activations are never negative.
+        Where gradients leave the span of the rows, neurons that are always on are added (``linear_units.py``). In the
+        last layer identity units carry what a neuron of unknown side leaves, which is linear. In a layer between, such
+        a neuron is kept with both sides at last.
         """
         weight = np.array([neuron.row for neuron in found])
         bias = np.array([neuron.bias for neuron in found])
         sign = orientation(self.survey, layers, weight, bias, self.rng)
         unknown = sign == 0
+        if unknown.any() and not last:
+            linear = self._linear_part(layers, weight, bias)
+            if linear is not None:
+                rows = np.concatenate([weight * linear.sign[:, None], linear.rows])
+                mask = np.arange(len(rows)) >= len(weight)
+                return layers.with_layer(rows, np.append(bias * linear.sign, np.zeros(len(linear.rows))), mask)
+            if self.patience < PATIENT:
+                return None
         sign[unknown] = 1
         weight, bias = weight * sign[:, None], bias * sign
         if last and unknown.any():
@@ -153,10 +170,30 @@ class LayerSearch:
             np.concatenate([weight, -weight[unknown]]), np.concatenate([bias, -bias[unknown]])
         )  # fmt: skip
 
+    def _linear_part(self, layers: KnownLayers, weight: Array, bias: Array) -> LinearPart | None:
+        """What neurons that are always on add, from samples where all units below are on; more are asked if needed."""
+        found = linear_part(self.survey, layers, weight, bias, self.rng)
+        if found is not None or not len(layers) or len(weight) >= layers.width:
+            return found
+        Y = all_on_points(self.survey.space, layers, weight, bias, POINTS_A_SIDE, self.rng)
+        if len(Y) < 2 * len(bias):
+            return None
+        self.survey.add_points(Y)
+        return linear_part(self.survey, layers, weight, bias, self.rng)
+
 
 def with_identity(layers: KnownLayers) -> KnownLayers:
-    """The last layer with a unit added for each of its inputs that passes it on, as activations are never negative."""
-    weight, bias = layers.weights[-1], layers.biases[-1]
+    """The last layer with a unit added for each of its inputs that passes it on."""
+    weight, bias, linear = layers.stack[-1]
     inputs = weight.shape[1]
     wider = np.concatenate([weight, np.eye(inputs)]), np.concatenate([bias, np.zeros(inputs)])
-    return layers.first(len(layers) - 1).with_layer(*wider)
+    return layers.first(len(layers) - 1).with_layer(*wider, np.append(linear, np.ones(inputs, bool)))
+
+
+def has_identity(layers: KnownLayers) -> bool:
+    """Whether ``with_identity`` has added units to the last layer."""
+    if not len(layers):
+        return False
+    weight, _, linear = layers.stack[-1]
+    inputs = weight.shape[1]
+    return len(weight) > inputs and bool(linear[-inputs:].all() and (weight[-inputs:] == np.eye(inputs)).all())

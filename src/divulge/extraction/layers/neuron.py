@@ -17,6 +17,8 @@ class Neuron:
     kinks: Array  # [intervals] kinks that lie on its hyperplane
     share: float
     """Share of the crossings it predicts that are kinks."""
+    doubtful: bool = False
+    """Whether no other neuron of the layer changes sides among its kinks: it may be of a deeper layer."""
 
     @property
     def unseen(self) -> int:

@@ -19,6 +19,8 @@ DEEPEST = 11
 ZERO, NONZERO = 1e-7, 1e-5
 """Coefficients below the first share of the largest are zero; above the second they are not."""
 FURTHER_ZEROS = 3
+SPARE = 2
+"""Equations that must be left over for a support to count: coefficients fit any gradient where rows span everything."""
 VOTES = 3
 """Zero coefficients, without a non-zero one, that settle a sign."""
 GUESSES = 1024
@@ -32,6 +34,7 @@ def orientation(survey: Survey, layers: KnownLayers, weight: Array, bias: Array,
     order = np.argsort(-fewest - 0.5 * rng.random(len(fewest)))
     order = order[size[order] > 1e-6 * np.median(size)][:MOST_SAMPLES]
     before, rows, gradient = _rows(data.Y[order], data.gradient[order], layers, weight, bias)
+    visible = fewest[order]  # dimensions that gradients can have
     clear = np.abs(before) > 1e-7 * (1 + np.abs(before).max(axis=1, keepdims=True))
     sign, votes = np.zeros(len(bias)), np.zeros(len(bias))
     for _ in range(ROUNDS):
@@ -44,7 +47,7 @@ def orientation(survey: Survey, layers: KnownLayers, weight: Array, bias: Array,
             if not len(open_):
                 continue
             deepest = DEEPEST if sign.any() or n < 60 else 0
-            on, off = _support(rows[n][possible], gradient[n], open_, rng, deepest)
+            on, off = _support(rows[n][possible], gradient[n], open_, int(visible[n]), rng, deepest)
             sign[possible[on]] = np.sign(before[n][possible[on]])
             votes[possible[off]] -= np.sign(before[n][possible[off]])
         if int((sign != 0).sum()) == known:
@@ -69,7 +72,7 @@ def _rows(
 
 
 def _support(
-    rows: Array, gradient: Array, open_: Array, rng: np.random.Generator, deepest: int
+    rows: Array, gradient: Array, open_: Array, visible: int, rng: np.random.Generator, deepest: int
 ) -> tuple[Array, Array]:  # fmt: skip
     """Which of the rows ``open_`` take part in the gradients [k, d], and which certainly do not."""
     none = np.zeros(0, int)
@@ -84,6 +87,8 @@ def _support(
     coefficients = Vt[:rank].T @ (inside / s[:rank, None])  # [rows, k]
     if dependent == 0:
         size = np.linalg.norm(coefficients, axis=1)
+        if visible - int((size > ZERO * size.max()).sum()) < SPARE:
+            return none, none
         return open_[size[open_] > NONZERO * size.max()], open_[size[open_] < ZERO * size.max()]
     if dependent > min(deepest, len(open_) - FURTHER_ZEROS):
         return none, none

@@ -19,6 +19,8 @@ AGREE, SAME_GRADIENT = 1e-8, 1e-6
 """Values and gradients within these shares of the gradient's size agree; gradients beside a kink may be its other
 side's."""
 MOST_AGREE = 0.9
+CARRIED = 1e-8
+"""What identity units carry is zero below this share of it."""
 EQUATIONS = 4000
 """Equations from gradients in one fit."""
 
@@ -54,6 +56,34 @@ def fit_output(survey: Survey, layers: KnownLayers, rng: np.random.Generator) ->
         sloped = np.flatnonzero(agreed & smooth)[: max(20, EQUATIONS // layers.inputs)]
         best = fit.solve(np.flatnonzero(agreed), sloped)
     return OutputFit(best[:-1].T, best[-1], fit.pick[~agreed])
+
+
+def with_fewest_units(layers: KnownLayers, output: OutputFit) -> tuple[KnownLayers, OutputFit]:
+    """The same function without identity units in the last layer: c relu(-z) = c relu(z) - c z.
+
+    What they carry is due to neurons turned the wrong way, which are turned; or else as few linear units as its rank
+    carry it.
+    """
+    weight, bias, linear = layers.stack[-1]
+    inputs = weight.shape[1]
+    units = len(bias) - inputs
+    carried, above = output.weight[:, units:], output.weight[:, :units]  # [k, inputs], [k, units]
+    products = np.einsum("ku,ui->kiu", above, weight[:units]).reshape(-1, units)
+    share = np.linalg.lstsq(products, carried.reshape(-1), rcond=1e-10)[0]
+    turned = share < -0.5
+    rest = carried + np.einsum("ku,ui->ki", above * turned, weight[:units])
+    out_bias = output.bias + (above * turned) @ bias[:units]
+    size = np.linalg.norm(carried)
+    if np.linalg.norm(rest) > CARRIED * size:
+        turned, rest, out_bias = np.zeros(units, bool), carried, output.bias
+    U, s, Vt = np.linalg.svd(rest, full_matrices=False)
+    keep = s > CARRIED * max(size, np.finfo(float).tiny)
+    sign = np.where(turned, -1.0, 1.0)
+    fewer = layers.first(len(layers) - 1).with_layer(
+        np.concatenate([weight[:units] * sign[:, None], Vt[keep]]),
+        np.append(bias[:units] * sign, np.zeros(keep.sum())), np.append(linear[:units], np.ones(keep.sum(), bool)),
+    )  # fmt: skip
+    return fewer, OutputFit(np.concatenate([above, U[:, keep] * s[keep]], axis=1), out_bias, output.contradicting)
 
 
 class _Fit:

@@ -133,7 +133,7 @@ class PartialRows:
         if self.plain:
             return self._mean(members, known)
         columns = np.flatnonzero(known)
-        blocks = [self._equations(k, columns) * self.weight[k] for k in members]
+        blocks = [self.equations(k, columns) * self.weight[k] for k in members]
         _, s, Vt = np.linalg.svd(np.concatenate(blocks), full_matrices=False)
         solution, row = Vt[-1], np.zeros(self.layers.width)
         row[columns] = solution[:-1]
@@ -143,7 +143,7 @@ class PartialRows:
         determined = s[-2] / s[0] if len(s) > 1 else 1.0
         return row / size, float(solution[-1] / size), known, float(s[-1] / s[0]), float(determined)
 
-    def _equations(self, k: int, columns: Array) -> Array:
+    def equations(self, k: int, columns: Array) -> Array:
         """Homogeneous equations for (w[columns], b): J^T w is parallel to the normal, and w a + b is zero."""
         visible = self.jacobian[k][self.on[k]]
         Q, R = np.linalg.qr(visible.T)

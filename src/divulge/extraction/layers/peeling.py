@@ -4,12 +4,14 @@ Kinks whose partial rows agree are merged into one neuron (``partial_rows.py``).
 itself as long as no neuron between is switched. It is told apart in two ways:
 
 - the hyperplane of a neuron of this layer, where it is predicted to pass between two samples, must be a kink there;
-- among its kinks, neurons of the same layer change sides.
+- among its kinks, neurons of the same layer change sides. Else it is doubted, and asked at other places.
 
 Canales-Martinez 2024 and Foerster 2024 peel layers from values in the same order; they measure each partial row anew.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,7 +45,7 @@ def next_layer(
         if neuron is not None and neuron.count >= 3 and neuron.share >= CONTINUES:
             used[members] = True
             found.append(neuron)
-    return _of_this_layer(rows, found), rows
+    return _doubted(rows, found), rows
 
 
 def _from_agreement(rows: PartialRows, used: Array, continues: float) -> list[Neuron]:
@@ -93,8 +95,8 @@ def _neuron(rows: PartialRows, members: list[int], used: Array) -> tuple[Neuron 
     return Neuron(row, bias, known, kinks, float(kinks.sum() / max(1, kinks.sum() + missing.sum()))), members
 
 
-def _of_this_layer(rows: PartialRows, found: list[Neuron]) -> list[Neuron]:
-    """Without deeper neurons: those look like neurons of this layer only while none of this layer changes sides."""
+def _doubted(rows: PartialRows, found: list[Neuron]) -> list[Neuron]:
+    """Doubt those that may be deeper: they look like neurons of this layer only while none of it changes sides."""
     sure = [neuron for neuron in found if neuron.count >= SURE]
     if len(sure) < 4:
         return found
@@ -110,6 +112,6 @@ def _of_this_layer(rows: PartialRows, found: list[Neuron]) -> list[Neuron]:
             visible = ~(on & ~other.known).any(axis=1)
             side = activation[visible] @ other.row + other.bias > 0
             changes += bool(other is not neuron and side.any() and not side.all())
-        if changes >= max(1 + (neuron.count >= 6), round(CHANGING * len(sure))):
-            kept.append(neuron)
+        enough = changes >= max(1 + (neuron.count >= 6), round(CHANGING * len(sure)))
+        kept.append(neuron if enough else replace(neuron, doubtful=True))
     return kept

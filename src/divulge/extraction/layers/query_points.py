@@ -14,6 +14,9 @@ from divulge.extraction.layers.neuron import Neuron
 from divulge.extraction.layers.query_space import QuerySpace
 
 ASCENT_STEPS, PROJECTIONS = 25, 40
+CORNER = 4.0
+"""How much one unit counts for more than the others in a corner."""
+CORRECTIONS, TRIES, MARGIN = 80, 8, 0.01
 FARTHEST = 12.0
 """Extreme points lie at most so many lengths of a typical point from the origin."""
 
@@ -32,9 +35,16 @@ def spread_out(activation: Array, count: int, rng: np.random.Generator) -> Array
 
 
 def extreme_points(space: QuerySpace, layers: KnownLayers, count: int, rng: np.random.Generator) -> Array:
-    """Points whose activations in the last layer go farthest in random directions, by gradient ascent of r a / |a|."""
+    """Points whose activations in the last layer go farthest in random directions, by gradient ascent of r a / |a|.
+
+    Every second direction is a corner, where one unit outweighs all others; random activations of the first layer have
+    many corners among them.
+    """
     Y = space.points(count, rng)
     r = rng.normal(size=(count, layers.width))
+    if len(layers):
+        unit = np.resize(rng.permutation(layers.width), len(r[::2]))
+        r[::2] = CORNER * np.eye(layers.width)[unit] - np.abs(r[::2])
     best, top = Y.copy(), np.full(count, -np.inf)
     for step in range(ASCENT_STEPS):
         a, _, jacobian = layers.maps(Y)
@@ -81,3 +91,35 @@ def hyperplane_points(
     if space.positive:
         good &= (Y > 0).all(axis=1)
     return np.asarray(Y[good])
+
+
+def all_on_points(
+    space: QuerySpace, layers: KnownLayers, weight: Array, bias: Array, count: int, rng: np.random.Generator
+) -> Array:
+    """Points where all units of the last layer are on, ``count`` on each side of each of further hyperplanes; or fewer.
+
+    Points are moved across the hyperplane that each of them is farthest on the wrong side of, again and again.
+    """
+    neuron = np.tile(np.arange(len(bias)), 2 * count * TRIES)
+    side = np.repeat([1.0, -1.0], len(neuron) // 2)
+    Y = space.points(len(neuron), rng)
+    every = np.arange(len(neuron))
+    for _ in range(CORRECTIONS):
+        below = layers.first(len(layers) - 1)
+        a, _, jacobian = below.maps(Y)
+        before, slope = a @ layers.weights[-1].T + layers.biases[-1], np.matmul(layers.weights[-1], jacobian)
+        before[:, layers.linear[-1]] = np.inf
+        last, _, above = layers.maps(Y)
+        row = side[:, None] * weight[neuron]
+        before = np.c_[before, (last * row).sum(axis=1) + side * bias[neuron]]
+        slope = np.concatenate([slope, np.einsum("nh,nhd->nd", row, above)[:, None]], axis=1)
+        length = np.maximum(np.linalg.norm(slope, axis=2), 1e-12)
+        margin = MARGIN * np.linalg.norm(Y, axis=1) / np.sqrt(space.dim)
+        distance = before / length - margin[:, None]
+        worst = distance.argmin(axis=1)
+        short = np.minimum(distance[every, worst], 0)
+        move = slope[every, worst] / length[every, worst][:, None]
+        Y = space.kept_inside(Y - 1.5 * short[:, None] * move, rng, 1e-3)
+    good = np.flatnonzero((short == 0) & layers.units(Y)[1].all(axis=1))
+    kept = [good[(neuron[good] == j) & (side[good] == s)][:count] for j in range(len(bias)) for s in (1.0, -1.0)]
+    return np.asarray(Y[np.concatenate(kept)])

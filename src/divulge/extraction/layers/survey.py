@@ -68,6 +68,13 @@ class Survey:
         """Search segments begin + t (end - begin) for all their kinks; ``start`` are the first places t asked."""
         search_segments(self, begin, end, start, spread=spread)
 
+    def add_points(self, Y: Array) -> None:
+        """Ask single points: samples without intervals."""
+        value, gradient = self.space.maps(Y)
+        none = np.zeros((0, Y.shape[1]))
+        count, index, flags = np.zeros(0), np.zeros(0, int), np.zeros(0, bool)
+        self.append(Batch(Y, value, gradient, index, index, flags, none, none, count, count), 0)
+
 
 def search_segments(survey: Survey, begin: Array, end: Array, start: list[float], *, spread: float) -> None:
     """All kinks of segments from gradients, added to a survey."""

@@ -1,0 +1,66 @@
+"""Parts of the attack on deep networks: linear units, the last layer's fewest units, and the Gauss-Newton finish."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from divulge.extraction.layers.deep_copy import DeepCopy
+from divulge.extraction.layers.known_layers import KnownLayers
+from divulge.extraction.layers.layer_search import has_identity, with_identity
+from divulge.extraction.layers.output_fit import OutputFit, with_fewest_units
+from divulge.extraction.layers.polish import outputs, polish
+from divulge.extraction.layers.query_space import QuerySpace
+
+
+class Inputs(QuerySpace):
+    """A space of inputs in which nothing is asked."""
+
+    def maps(self, Y):
+        raise NotImplementedError
+
+
+def layers(rng, inputs=5, width=6):
+    return KnownLayers(inputs).with_layer(rng.normal(size=(width, inputs)), rng.normal(size=width))
+
+
+def test_linear_units_become_relu_units_of_the_same_function():
+    rng = np.random.default_rng(0)
+    mask = np.array([False, False, True, False])
+    known = layers(rng).with_layer(rng.normal(size=(4, 6)), rng.normal(size=4), mask)
+    output = OutputFit(rng.normal(size=(2, 4)), rng.normal(size=2), np.zeros(0, int))
+    X = 3 * rng.normal(size=(500, 5))
+    copy = DeepCopy.of(Inputs(5), known, output, X)
+    truth = known(X) @ output.weight.T + output.bias
+    assert np.abs(copy(X) - truth).max() < 1e-12
+    assert copy.widths == [6, 4]
+
+
+@pytest.mark.parametrize("always_on", [False, True])
+def test_identity_units_are_replaced_by_turned_neurons_or_few_linear_units(always_on):
+    rng = np.random.default_rng(1)
+    wider = with_identity(layers(rng).with_layer(rng.normal(size=(4, 6)), rng.normal(size=4)))
+    above = rng.normal(size=(2, 4))
+    carried = -np.outer(above[:, 1], wider.weights[-1][1])  # neuron 1 is turned the wrong way
+    if always_on:
+        carried = carried + np.outer(rng.normal(size=2), rng.normal(size=6))
+    output = OutputFit(np.concatenate([above, carried], axis=1), rng.normal(size=2), np.zeros(0, int))
+    assert has_identity(wider)
+    fewer, fitted = with_fewest_units(wider, output)
+    X = rng.normal(size=(300, 5))
+    before, after = (a(X) @ o.weight.T + o.bias for a, o in ((wider, output), (fewer, fitted)))
+    assert np.abs(before - after).max() < 1e-10
+    assert fewer.width == 4 + 2 * always_on
+
+
+def test_polishing_finds_weights_that_values_determine_and_is_never_worse():
+    rng = np.random.default_rng(2)
+    truth = [(rng.normal(size=(o, i)) / i**0.5, 0.3 * rng.normal(size=o)) for i, o in ((6, 5), (5, 4), (4, 1))]
+    X = rng.normal(size=(600, 6))
+    rough = [(weight + 1e-5 * rng.normal(size=weight.shape), bias) for weight, bias in truth]
+    refined = polish(rough, X, outputs(truth, X))
+    fresh = rng.normal(size=(2000, 6))
+    assert np.abs(outputs(refined, fresh) - outputs(truth, fresh)).max() < 1e-10
+    other = rng.normal(size=(600, 1))  # no network explains these
+    error = [float(((outputs(stack, X) - other) ** 2).sum()) for stack in (rough, polish(rough, X, other))]
+    assert error[1] <= error[0]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from divulge.auditing.probes.dp_training import CLOSE, _records
-from divulge.auditing.probes.membership import _sides
+from divulge.auditing.probes.membership import sides_of
 from divulge.auditing.probes.probe import Probe, TimeUp, deadline, too_short
 from divulge.auditing.sentences import price as sentences
 from divulge.auditing.target import Target
@@ -50,7 +50,7 @@ def _obstacle(target: Target) -> str:
 
 
 def _study(target: Target, kappa: float | None = None) -> PriceStudy:
-    (X, y), (unseen, others) = _sides(target)
+    (X, y), (unseen, others) = sides_of(target)
     sides = Sides(X, y.long(), unseen, others.long())
     units: Any = "scaled" if target.shape is None else "data"
     train = target.recipe if target.recipe is not None else target.estimator

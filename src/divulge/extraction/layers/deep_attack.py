@@ -327,10 +327,15 @@ class DeepAttack:
         }
 
     def _notes(self, widths: list[int]) -> tuple[str, ...]:
-        expected = self.depth.widths
-        if not widths or expected is None or list(expected) == widths:
-            return ()
-        return (
-            f"Hidden layers of {widths} neurons were found where you expected {list(expected)}: dead neurons leave no "
-            "trace, and neurons on the same hyperplane count as one.",
-        )
+        notes, expected = [], self.depth.widths
+        if self.without_effect:
+            notes.append(
+                f"{self.without_effect} weights of the copy were never seen to act. It agrees with the target on every "
+                "row asked where they would act most; inputs on which they do may exist elsewhere."
+            )
+        if widths and expected is not None and list(expected) != widths:
+            notes.append(
+                f"Hidden layers of {widths} neurons were found where you expected {list(expected)}: dead neurons leave "
+                "no trace, and neurons on the same hyperplane count as one."
+            )
+        return tuple(notes)

@@ -37,7 +37,7 @@ from experiments.plan import Plan
 
 SEEDS = 3
 MEMBERS, POPULATION, SHADOWS, TABLE_SHADOWS, TIMED = 5_000, 2_000, 4, 16, 16
-WORKER = Path(__file__).with_name("peers_membership_worker.py")
+WORKER = Path(__file__).parents[1] / "peers" / "membership_scores.py"
 RECIPES = {
     "MLP": {"widths": [3072, 64, 10], "epochs": 20, "batch_size": 64, "learning_rate": 0.02, "momentum": 0.9},
     "CNN": {"architecture": {"architecture": "two-conv", "shape": [3, 32, 32], "filters": [8, 16], "dense": 64,

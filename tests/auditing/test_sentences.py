@@ -18,6 +18,8 @@ import pytest
 
 from divulge.auditing import sentences, wording
 from divulge.auditing.probes.probe import too_short
+from divulge.core.roc import Estimate
+from divulge.protection import Limits, PriceCurve, PricePoint, Recommendation
 from divulge.report import text as report_text
 
 FLOATS = [0.0, 1.0, -0.272, 0.5, math.nan, math.inf, -math.inf, 1e-300, 1e12, 0.99999]
@@ -48,6 +50,19 @@ def templates() -> list[Callable[..., str]]:
     return [*found, too_short, wording.seconds, wording.percent, wording.size, report_text.duration]
 
 
+def price_point(share: float) -> PricePoint:
+    rates = Estimate(share, share, share)
+    measured = dict.fromkeys(("accuracy", "balanced_accuracy", "auc", "spread", "membership_auc"), share)
+    proven = dict.fromkeys(("membership_bound", "candidates_bound", "rebuilt_bound", "rebuilt_error"), share)
+    found = dict.fromkeys(("membership", "candidates", "rebuilt"), rates)
+    return PricePoint(epsilon=abs(share), noise_multiplier=share, attribute=None, **measured, **proven, **found)
+
+
+def price_curve(number: float) -> PriceCurve:
+    chosen = Recommendation(abs(number), number, 2 * abs(number), number > 0.5)
+    return PriceCurve((price_point(number),), Limits((0.05, 0.01)), chosen, 1e-5, 0.01, "full batches")
+
+
 def values_of(annotation: Any) -> list[Any]:
     """Extreme values of a parameter, by its type."""
     kind = typing.get_origin(annotation)
@@ -57,7 +72,10 @@ def values_of(annotation: Any) -> list[Any]:
         return [value for part in typing.get_args(annotation) for value in values_of(part)]
     known: dict[Any, list[Any]] = {
         float: FLOATS, int: INTEGERS, bool: [False, True], str: ["some text"], type(None): [None],
-        list[str]: [[], ["one"], ["one", "two", "three"]],
+        list[str]: [[], ["one"], ["one", "two", "three"]], list[int]: [[0], [1, 2, 10**12]],
+        list[float]: [[0.5], [1e-300, math.inf]],
+        tuple[float, float, float]: [(0.0, 0.0, 0.0), (-0.272, -1.0, 0.5)],
+        PricePoint: [price_point(share) for share in FLOATS], PriceCurve: [price_curve(number) for number in FLOATS],
     }  # fmt: skip
     return known[annotation]
 
@@ -69,7 +87,8 @@ def renderings(function: Callable[..., str]) -> Iterator[tuple[dict[str, Any], s
     every = list(itertools.islice(itertools.product(*choices.values()), 200_000))
     for chosen in random.Random(0).sample(every, min(400, len(every))):
         given = dict(zip(choices, chosen, strict=True))
-        yield given, function(**given)
+        said = function(**given)
+        yield from ((given, sentence) for sentence in ([said] if isinstance(said, str) else said))
 
 
 @pytest.mark.parametrize("function", templates(), ids=lambda function: f"{function.__module__}.{function.__name__}")

@@ -402,6 +402,7 @@ def test_shares_stand_beside_balanced_ones_and_the_area_under_the_curve() -> Non
 @pytest.mark.slow
 def test_a_learned_copy_is_measured_over_draws_with_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learned_copy, "QUERIES", (30,))
+    monkeypatch.setattr(learned_copy, "LONGER", 1e9)
     monkeypatch.setattr(learned_copy, "DRAWS", 3)
     only(monkeypatch, learned_copy.PROBES[1])
     digits = datasets.load("digits").binary()

@@ -17,10 +17,17 @@ from divulge.oracles.remote.http import HttpOracle
 X = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def network() -> nn.Module:
+def _drawn() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)).double()
+
+
+NETWORK = _drawn()  # once: the server's threads share torch's random state with the test
+
+
+def network() -> nn.Module:
+    return NETWORK
 
 
 class Api:

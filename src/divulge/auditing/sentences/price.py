@@ -43,7 +43,7 @@ def meaning(curve: PriceCurve, plain: PricePoint | None, best: PricePoint | None
             f"At epsilon {size(best.epsilon)} the balanced accuracy on unseen records (the mean over classes of the "
             f"share that is decided correctly) is {percent(best.balanced_accuracy)} instead of "
             f"{percent(plain.balanced_accuracy)}, and the AUC (the chance that a record of a class is ranked above one "
-            f"of another) {best.auc:.3f} instead of {plain.auc:.3f}."
+            f"of another) {size(best.auc)} instead of {size(plain.auc)}."
         )
     return " ".join(said)
 
@@ -55,8 +55,9 @@ def remedies(curve: PriceCurve, plain: PricePoint | None, best: PricePoint | Non
         noise = "" if chosen.proven_noise is None else f" (noise multiplier {size(chosen.proven_noise)})"
         price = ""
         if plain is not None and best is not None:
-            lost = plain.balanced_accuracy - best.balanced_accuracy
-            price = f" Measured price: {100 * lost:.1f} points of balanced accuracy on unseen records."
+            lost = 100 * max(0.0, plain.balanced_accuracy - best.balanced_accuracy)
+            points = f"{lost:.1f} points" if math.isfinite(lost) else "an unknown amount"
+            price = f" Measured price: {points} of balanced accuracy on unseen records."
         yield f"Train privately at epsilon {size(chosen.proven)}{noise}: the accepted limits hold by theorems.{price}"
     if chosen.measured is not None and chosen.measured != chosen.proven:
         sure = "with their 95 % intervals" if chosen.certain else "though not with their 95 % intervals"

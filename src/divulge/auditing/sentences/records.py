@@ -137,6 +137,8 @@ def refit_preprocessing(step: str) -> str:
 
 def exposed_first(rows: list[int]) -> str:
     """Which of the records were chosen because membership exposes them."""
+    if len(rows) == 1:
+        return f"Record {rows[0]} came first because membership exposes it most; the others were drawn at random."
     named = ", ".join(str(row) for row in rows)
     return f"Records {named} came first because membership exposes them most; the others were drawn at random."
 

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import joblib
 import pytest
+from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
+from divulge import datasets
 from divulge.cli import app
 from divulge.cli.common import seconds_of, show
 from divulge.core.errors import InvalidInput
@@ -123,3 +126,22 @@ def test_a_gate_that_cannot_say_exits_6_and_unknown_attacks_exit_2(trained: Path
     unknown = run("audit", str(trained), "--require", "nothing", "--out", str(tmp_path / "c"))
     assert unknown.exit_code == 2
     assert "no attack called 'nothing'" in unknown.stderr
+
+
+@pytest.mark.slow
+def test_declared_controls_are_listed_beside_a_table_that_the_model_never_saw(tmp_path: Path) -> None:
+    """The option --control and the rows of --unseen are two things."""
+    table = datasets.load("breast-cancer")
+    X, y = (part.numpy() for part in table.train)
+    lines = ["a,b,c,y", *(",".join(map(str, [*x[:3], t])) for x, t in zip(X, y, strict=True))]
+    (tmp_path / "seen.csv").write_text("\n".join(lines[:200]))
+    (tmp_path / "others.csv").write_text("\n".join([lines[0], *lines[200:300]]))
+    joblib.dump(LogisticRegression().fit(X[:199, :3], y[:199]), tmp_path / "model.joblib")
+    files = {name: str(tmp_path / name) for name in ("model.joblib", "seen.csv", "others.csv", "audit")}
+    done = run(
+        "audit", files["model.joblib"], "--trust-pickle", "--data", files["seen.csv"], "--target", "y", "--unseen",
+        files["others.csv"], "--control", "100 rows a day", "--time", "3s", "--out", files["audit"], "--format", "pdf",
+        "--quiet",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "audit" / "report.json").read_text())["controls"] == ["100 rows a day"]

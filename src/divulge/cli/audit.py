@@ -149,7 +149,7 @@ def command(
         folder = resume or out
         if resume is not None and not resume.is_dir():
             raise InvalidInput(f"There is no audit in {resume} to continue; run it with --out first.")
-        known, control = _data(target, data, data_dir, target_column, unseen)
+        known, held_out = _data(target, data, data_dir, target_column, unseen)
         folder.mkdir(parents=True, exist_ok=True)
         report = _audited(
             folder,
@@ -180,7 +180,7 @@ def command(
             response=response,
             data_name=_data_words(data, data_dir, target_column, unseen),
             training_data=known,
-            unseen=control,
+            unseen=held_out,
             recipe=_recipe(recipe, data, target),
             start=start,
         )

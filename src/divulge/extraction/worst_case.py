@@ -1,6 +1,6 @@
 """A small network close to any one-hidden-layer ReLU network, whatever its weights (Chen 2021).
 
-Where neurons crowd run_together, cancel or stand in the way of one another, exact extraction may fail, and in the worst
+Where neurons crowd together, cancel or stand in the way of one another, exact extraction may fail, and in the worst
 case no one can tell all neurons apart. What can always be had is a copy F' with a small E[(F - F')^2] over Gaussian
 inputs. Chen's algorithms (``method="paper"``) cut a random line into equal intervals, take the gradient in each, and
 regress on the ReLU features of *all pairs* of them. The default looks at the line with a grid as fine as ``epsilon``

@@ -50,13 +50,13 @@ def measured(target: str, method: str, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def million() -> dict[str, float]:
+def million(method: str) -> dict[str, float]:
     """A million records against a linear model: time, and the most memory that the process held."""
     rng, started = np.random.default_rng(0), time.perf_counter()
     X = rng.normal(size=(1_000_000, 20))
     y = (X @ rng.normal(size=20) > 0).astype(int)
     divulge.membership.attack(torch.nn.Linear(20, 1), (X[:500_000], y[:500_000]), (X[500_000:], y[500_000:]),
-                              method="confidence")  # fmt: skip
+                              method=method)  # fmt: skip
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {"seconds": time.perf_counter() - started, "gigabytes": memory}
 
@@ -69,4 +69,5 @@ def run(plan: Plan) -> dict[str, Any]:
         for target in ("forest", "network")
         for method in METHODS
     }
-    return plan.measure("membership", {**parts, "a million records": million})
+    parts |= {f"a million records, {method}": partial(million, method) for method in ("confidence", "combined")}
+    return plan.measure("membership", parts)

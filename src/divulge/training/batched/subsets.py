@@ -83,7 +83,7 @@ def train_on_parts(
     networks = [one.initial_model().train() for one in own]
     rows = shaped(rows, networks[0]).flatten(1)
     layers = zip(*(network.parameters() for network in networks), strict=True)
-    stacked = [torch.stack(layer).detach().requires_grad_() for layer in layers]
+    stacked = [_stacked(layer) for layer in layers]
     index = torch.stack([torch.as_tensor(part) for part in parts])
     _descend(recipe, own, networks[0], stacked, rows, targets, index)
     if not all(bool(parameter.isfinite().all()) for parameter in stacked):
@@ -114,6 +114,12 @@ def _descend(
         report("training reference models", step, total, models=count)
 
 
+def _stacked(layer: tuple[nn.Parameter, ...]) -> Tensor:
+    """One parameter of all models. Weights [out, in] are held as [in, out]: so their gradients need no copy."""
+    values = torch.stack([parameter.detach().t() for parameter in layer])
+    return values.contiguous().requires_grad_()
+
+
 def _forward(network: nn.Module, stacked: list[Tensor], inputs: Tensor) -> Tensor:
     """Outputs [models, rows, k] of a stack of multilayer perceptrons."""
     assert isinstance(network, nn.Sequential)
@@ -122,7 +128,7 @@ def _forward(network: nn.Module, stacked: list[Tensor], inputs: Tensor) -> Tenso
         if not isinstance(module, nn.Linear):
             values = values.flatten(2) if isinstance(module, nn.Flatten) else module(values)
             continue
-        weight, place = stacked[place].transpose(1, 2), place + 1
+        weight, place = stacked[place], place + 1
         if module.bias is None:
             values = values @ weight
         else:
@@ -134,5 +140,5 @@ def _unstacked(network: nn.Module, stacked: list[Tensor], place: int) -> nn.Modu
     model = copy.deepcopy(network)
     with torch.no_grad():
         for parameter, values in zip(model.parameters(), stacked, strict=True):
-            parameter.copy_(values[place])
+            parameter.copy_(values[place].t())
     return model.eval()

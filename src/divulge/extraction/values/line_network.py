@@ -28,6 +28,8 @@ EDGE = 0.05
 """A kink closer to the end of what is searched than this part of a typical length is left to another line."""
 ROUNDS = 4
 """Paths around a group of narrow cells, at most, before its kinks count as one neuron."""
+TRIED = 16
+"""Groups that are tried first. Where none of them can be separated, the function has steps, or answers are rounded."""
 
 
 def first_line(state: SearchState) -> None:
@@ -227,7 +229,11 @@ def _resolve_groups(
             )
             for group in groups
         ]
-        answers = run_together(state.ask, paths)
+        answers = run_together(state.ask, paths[:TRIED])
+        if len(paths) > TRIED:
+            if all(answer is None for answer in answers):
+                break
+            answers += run_together(state.ask, paths[TRIED:])
         neurons += [neuron for answer in answers if answer is not None for neuron in answer]
         groups = [group for group, answer in zip(groups, answers, strict=True) if answer is None]
         _assemble(state, cells, measured, neurons)

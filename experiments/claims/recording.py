@@ -21,11 +21,16 @@ from divulge.core.progress import Step, listening
 from experiments.claims.subject import Subject
 
 ATTACKS = {
-    divulge.extraction: ("from_values", "from_gradients", "deep_from_gradients", "by_training"),
+    divulge.extraction: (
+        "from_values", "from_gradients", "deep_from_gradients", "from_tree_values", "from_labels", "by_training",
+    ),
     divulge.span: ("from_gradients", "from_labels"),
     divulge.informed: ("glm", "direct"),
-    divulge.reconstruction: ("from_weights",),
-}
+    divulge.reconstruction: ("from_weights", "from_forest"),
+    divulge.membership: ("attack", "on_copy"),
+    divulge.attributes: ("attack",),
+    divulge.contents: ("read",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

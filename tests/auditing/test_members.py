@@ -106,4 +106,4 @@ def test_the_informed_adversary_or_canaries_stand_beside_the_attack(
         assert any("canaries in one more training run" in note and "is claimed" in note for note in found.notes)
     else:
         assert found.measures["informed_adversary_is_certain_of"] == "3 of 3"
-        assert any("no membership attack does better" in note for note in found.notes)
+        assert any("It knows more than any other membership attack" in note for note in found.notes)

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from experiments.claims.checks import copies, kinds, protections, records, secrecy, spans, verdicts
+from experiments.claims.checks import (
+    attributes,
+    contents,
+    copies,
+    kinds,
+    membership,
+    protections,
+    records,
+    secrecy,
+    spans,
+    verdicts,
+)
 from experiments.claims.checks.checked import Checked, wrong
 from experiments.claims.recording import Audited
 from experiments.claims.subject import Subject
@@ -15,6 +26,9 @@ def check(audited: Audited, subject: Subject, *, rerun: bool = True) -> list[Che
         *copies.check(audited, subject),
         *spans.check(audited, subject),
         *records.check(audited, subject),
+        *membership.check(audited, subject, rerun=rerun),
+        *attributes.check(audited, subject),
+        *contents.check(audited, subject),
         *protections.check(audited, subject, rerun=rerun),
         *verdicts.check(audited, subject),
         *secrecy.check(audited, subject),

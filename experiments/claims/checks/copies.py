@@ -21,6 +21,8 @@ from experiments.claims.subject import Array, Rows, Subject, matrix
 
 EXACT = 1e-4
 """An exact copy is off by no more than this part of the spread of the answers."""
+EQUIVALENT = 1e-3
+"""An equivalent copy decides otherwise on no larger share of rows."""
 FAITHFUL, USEFUL = 0.98, 0.9
 """Likeness from which docs/severity.md calls a copy taken, and taken in part."""
 _METRICS = {"right_answers": accuracy_score, "balanced_accuracy": balanced_accuracy_score}
@@ -62,12 +64,15 @@ def check(audited: Audited, subject: Subject) -> list[Checked]:
         return []  # a table of mixed columns: the attacks work in coordinates of their own
     claims: list[Checked] = []
     for access, attacks in (
-        ("value", ("extraction.from_values",)),
+        ("value", ("extraction.from_values", "extraction.from_tree_values")),
         ("gradient", ("extraction.from_gradients", "extraction.deep_from_gradients")),
     ):
         found = audited.finding(f"copy-from-{access}s")
         if found is not None:
             claims += _exact_claims(found, audited.made_by(found["name"], *attacks), subject)
+    found = audited.finding("copy-from-labels")
+    if found is not None:
+        claims += _label_claims(found, audited.made_by(found["name"], "extraction.from_labels"), subject)
     for name in ("copy-by-learning", "copy-by-learning-from-labels", "copy-by-learning-from-gradients"):
         found = audited.finding(name)
         if found is not None:
@@ -85,7 +90,7 @@ def _exact_claims(found: dict[str, Any], calls: list[Call], subject: Subject) ->
         taken = found["severity"] != "none" or found["measures"].get("exact")
         return [Checked(found["name"], found["title"], "no copy was returned", not taken)]
     exact = [call for call in calls if call.result.exact]
-    copy = (exact or calls)[-1].result.model
+    copy = exact[-1].result.model if exact else _closest(calls, subject)
     said = found["measures"]
     claims = _stated_figures(found, copy, subject, list(range(len(subject.table.unseen.y)))[:1000])
     if said.get("exact"):
@@ -114,6 +119,38 @@ def _exactness(found: dict[str, Any], copy: nn.Module, subject: Subject) -> list
         ties = bool((near_tie <= EXACT * answers(copy, X).std()).all())
         claims.append(Checked(found["name"], "exact: the same decisions", f"{in_percent(float(same.mean()))} the same",
                               bool(same.all()) or ties))  # fmt: skip
+    return claims
+
+
+def _closest(calls: list[Call], subject: Subject) -> nn.Module:
+    """Of several copies that are not exact, the one most like the model on the rows that judged them."""
+    copies: list[nn.Module] = [call.result.model for call in calls]
+    if len(copies) == 1:
+        return copies[0]
+    share = "variance_explained" if subject.decide is None else "same_decision"
+    return max(copies, key=lambda copy: figures(copy, subject, subject.table.unseen)[share])
+
+
+# -- copies from labels -----------------------------------------------------------------------------------------------
+
+
+def _label_claims(found: dict[str, Any], calls: list[Call], subject: Subject) -> list[Checked]:
+    """An equivalent copy decides like the model on held-out rows, between them and near them; any other is worth it."""
+    if found["outcome"] == "inconclusive" or subject.decide is None:
+        return []
+    if not calls:
+        taken = found["severity"] != "none" or found["measures"].get("equivalent")
+        return [Checked(found["name"], found["title"], "no copy was returned", not taken)]
+    copy = calls[-1].result.model
+    claims = _stated_figures(found, copy, subject, list(range(len(subject.table.unseen.y)))[:1000])
+    if found["measures"]["equivalent"]:
+        X = subject.around()
+        other = int((decisions(answers(copy, X)) != subject.decide(X)).sum())
+        low, _ = share_interval(other, len(X))
+        measured = f"{other} of {len(X)} rows near held-out rows are decided otherwise"
+        claims.append(Checked(found["name"], f"equivalent: {found['title']}", measured, low <= EQUIVALENT))
+    elif found["severity"] != "none":
+        claims.append(_worth(found, [copy], subject))
     return claims
 
 

@@ -9,7 +9,7 @@ from divulge.report.findings import Outcome
 def membership_title(outcome: Outcome, auc: float) -> str:
     """The title of a membership attack."""
     if outcome == "failed":
-        return "Training records cannot be told from others by the model's answers"
+        return f"The membership attack does not tell training records from others (AUC {size(auc)})"
     much = (
         "can be told from others" if outcome == "succeeded" else "can be told from others a little better than chance"
     )
@@ -19,7 +19,7 @@ def membership_title(outcome: Outcome, auc: float) -> str:
 def membership_meaning(outcome: Outcome) -> str:
     """What a membership attack means."""
     if outcome == "failed":
-        return "The attack ran and its scores do not separate members from non-members."
+        return "The attack ran, and its scores do not separate members from non-members beyond chance."
     return "Who asks the model about a person's record learns whether that person's record was used to train it."
 
 
@@ -46,7 +46,7 @@ def informed_adversary(certain: int, tried: int) -> str:
     """The upper end of membership inference."""
     return (
         f"The informed adversary, who knows all other records, the recipe and its seed, is certain of {certain} of "
-        f"{tried} members: no membership attack does better."
+        f"{tried} members. It knows more than any other membership attack."
     )
 
 
@@ -64,14 +64,14 @@ def copy_title(outcome: Outcome, how: str, copied: float, endpoint: float) -> st
     """The title of a membership attack on a copy."""
     beside = f"AUC {size(copied)}, and {size(endpoint)} at the endpoint"
     if outcome == "failed":
-        return f"A copy does not tell training records from others ({how} copy: {beside})"
+        return f"The attack on a copy does not tell training records from others ({how} copy: {beside})"
     return f"A copy tells training records from others too ({how} copy: {beside})"
 
 
 def copy_meaning(outcome: Outcome) -> str:
     """What a membership attack on a copy means."""
     if outcome == "failed":
-        return "Whoever copied the model through its answers cannot tell from the copy who was in the training set."
+        return "The same attack on a copy ran, and its scores do not separate members from non-members beyond chance."
     return (
         "Whoever copied the model through its answers asks the copy about a person's record, as often as wanted and "
         "without being seen, and learns whether it was used for training."
@@ -90,14 +90,14 @@ def copy_certainty(members: int, others: int, difference: tuple[float, float, fl
 def attributes_title(outcome: Outcome, column: str, advantage: float) -> str:
     """The title of an attribute attack."""
     if outcome == "failed":
-        return "The model adds nothing to what other records say about hidden columns"
+        return "Nothing certain was learned from the model about hidden columns, beyond what other records say"
     return f"The model gives away column {column} in {percent(advantage)} more records than imputation does"
 
 
 def attributes_meaning(outcome: Outcome) -> str:
     """What an attribute attack means."""
     if outcome == "failed":
-        return "Whoever hides a column of a training record and asks the model learns no more than from other records."
+        return "The attack ran on the columns below, and guessed no more of them right than imputation beyond chance."
     return (
         "Who knows the rest of a training record learns a hidden column from the model's answers, beyond what other "
         "people's records say."

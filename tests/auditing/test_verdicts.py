@@ -192,6 +192,35 @@ def test_no_probe_gets_the_time_of_the_others() -> None:
     assert allowance([5.0, 5.0], 100.0) == 50.0
 
 
+def test_what_is_left_in_the_end_goes_to_an_attack_that_had_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    def patient(target: Any, seconds: float) -> Finding:
+        given.append(seconds)
+        if seconds < 3:
+            raise TimeUp("The time was not enough.")
+        return failed("patient")
+
+    given: list[float] = []
+    others = [probe(f"other-{number}", lambda target, seconds: failed("other"), 90) for number in range(3)]
+    only(monkeypatch, probe("patient", patient, 80), *others)
+    report = divulge.audit(relu_network(), time=6)
+    assert len(given) == 2
+    assert given[1] > 2 * given[0]
+    assert "patient" in {finding.name for finding in report.findings}
+    assert not report.skipped
+
+
+def test_required_attacks_do_not_share_their_time_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(target: Any, seconds: float) -> Finding:
+        given.append(seconds)
+        return failed("wanted")
+
+    given: list[float] = []
+    others = [probe(f"other-{number}", lambda target, seconds: failed("other"), 90) for number in range(5)]
+    only(monkeypatch, probe("wanted", run, 90), *others)
+    divulge.audit(relu_network(), time=6, require=("wanted",))
+    assert given[0] > 4
+
+
 @pytest.mark.slow
 def test_the_time_is_kept_by_an_attack_that_never_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     def deaf(target: Any, seconds: float) -> Finding:

@@ -74,6 +74,19 @@ def test_three_classes():
     assert off_by(stolen, model, X) < 1e-6
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_two_hidden_layers_are_given_up_soon(seed):
+    X, y = CANCER
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network = MLPClassifier((20, 10), max_iter=100, random_state=seed)
+        model = make_pipeline(StandardScaler(), network).fit(X, y)
+    stolen = stolen_from(model, X, seed)
+    assert not stolen.exact
+    assert "more than one hidden layer" in stolen.reason
+    assert stolen.queries < 20_000
+
+
 def test_which_small_probabilities_are_coarse():
     z = torch.linspace(-20, 20, 41, dtype=torch.float64)[:, None] + 0.1
     p = torch.sigmoid(z)

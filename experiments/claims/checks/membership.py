@@ -148,7 +148,10 @@ def _strangers(found: dict[str, Any], subject: Subject) -> Checked:
 
     options = {key: value for key, value in subject.options.items() if key == "input_shape"}
     target = divulge.oracle(subject.model, access="value", **options)
-    sides = [(matrix(rows.X), np.asarray(rows.y)) for rows in (subject.table.unseen, subject.table.heldout)]
+    known = {tuple(row) for row in matrix(subject.table.unseen.X)}
+    fresh = [place for place, row in enumerate(matrix(subject.table.heldout.X)) if tuple(row) not in known]
+    sides = [(matrix(rows.X)[kept], np.asarray(rows.y)[kept]) for rows, kept in
+             ((subject.table.unseen, slice(None)), (subject.table.heldout, fresh))]  # fmt: skip
     risk = divulge.membership.attack(target, *sides, method="auto", seed=1)
     width = half_width(0.5, len(sides[0][1]), len(sides[1][1]))
     return Checked(NAME, f"{found['title']}: by membership", f"unseen rows against held-out ones: area {risk.auc:.3f}",

@@ -3,6 +3,8 @@
 Required probes run first, then cheap ones with much at stake: the order is by expected seconds over a weight of the
 severity. While the time is enough for everything that waits, each probe gets its part of it. When it is not, a probe
 that should need less than half of it gets up to three times what it needs, and any other one gets an equal part.
+Required probes share the time among themselves first. What is left in the end goes to the probes that their time was
+too short for.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ GRACE = 0.05
 _WEIGHTS: dict[Severity, float] = {"critical": 8.0, "high": 4.0, "medium": 2.0, "low": 1.0, "none": 0.25}
 SAMPLE = 0.05
 """Seconds of computing that show how busy the machine is."""
+MORE = 1.5
+"""A probe is run again in the end if so many times the seconds that were too short for it are left."""
 OUT_OF_TIME = "the time was used up; give the audit more of it."
 INTERRUPTED = "the audit was stopped before this attack ended."
 
@@ -49,6 +53,8 @@ class Results:
     findings: list[Finding] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     interrupted: bool = False
+    short: dict[str, float] = field(default_factory=dict)
+    """The seconds that were too short, by probe."""
 
     def skip(self, probe: Probe, reason: str, ending: Ending, *, target_failed: bool = False) -> None:
         """Say why a probe has no finding."""
@@ -68,9 +74,14 @@ def run_all(probes: list[Probe], target: Target, end: float, store: Store | None
             progress.report("audit", total - len(waiting), total, now=waiting[0].title, until=_clock(left))
             _next(waiting, left, slowdown, target, store, results)
             waiting.pop(0)
+        for probe in ordered([probe for probe in probes if probe.name in results.short], target):
+            waiting = [probe]
+            _again(probe, end - time.perf_counter(), target, store, results)
+        waiting = []
     except KeyboardInterrupt:
         results.interrupted = True
-        for place, probe in enumerate(waiting):
+        listed = {skip.name for skip in results.skipped}
+        for place, probe in enumerate(probe for probe in waiting if probe.name not in listed):
             results.skip(probe, INTERRUPTED, "not tried" if place else "unfinished")
     return results
 
@@ -133,11 +144,21 @@ def _next(
     elif left < LEAST_SECONDS:
         results.skip(probe, OUT_OF_TIME, "not tried")
     else:
-        expected = [max(0.1, slowdown * other.seconds(target)) for other in waiting]
+        required = [other for other in waiting if other.name in target.options.require]
+        expected = [max(0.1, slowdown * other.seconds(target)) for other in required or waiting]
         share = allowance(expected, left)
         if probe.early(target):
             share = max(share, min(left / 2, expected[0]))
         _run_one(probe, target, min(left, max(LEAST_SECONDS, share)), store, results)
+
+
+def _again(probe: Probe, left: float, target: Target, store: Store | None, results: Results) -> None:
+    """Run a probe once more that its time was too short for, if much more of it is left now."""
+    if left < max(LEAST_SECONDS, MORE * results.short[probe.name]):
+        return
+    before = next(skip for skip in results.skipped if skip.name == probe.name)
+    results.skipped.remove(before)
+    _run_one(probe, target, left, store, results)
 
 
 def _run_one(probe: Probe, target: Target, seconds: float, store: Store | None, results: Results) -> None:
@@ -147,6 +168,8 @@ def _run_one(probe: Probe, target: Target, seconds: float, store: Store | None, 
             finding = probe.run(target, seconds)
     except DivulgeError as raised:
         error = _first_cause(raised)
+        if isinstance(error, TimeUp):
+            results.short[probe.name] = seconds
         failed = isinstance(error, TargetError) and not isinstance(error, NonFiniteAnswer | NotDeterministic)
         results.skip(probe, str(error), _ending(error), target_failed=failed)
         return

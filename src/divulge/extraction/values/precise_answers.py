@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 SHORT_REPAIRS, WIDEST = 100, 2_000
 """Repairs, and neurons of a copy, at most, where lines end with the precise answers."""
+LINES, NEURONS, FEWEST_NEURONS = 3, 40, 6
+"""After so many lines that found neurons, and again after as many, up to so many neurons are looked for elsewhere on
+their hyperplanes; fewer than the last say nothing."""
+BESIDE = 0.02
+"""How far from a hyperplane its kink is looked for, in lengths of a typical coordinate."""
 NEARBY, NEARBY_ROWS = (1.0, 0.5, 0.25, 0.12), 6
 """How far around a point where the copy is right one is looked for where it is wrong, and rows at each distance."""
 
@@ -62,7 +67,7 @@ def as_affine(attack: ValueAttack) -> str | None:
 def repair(attack: ValueAttack, state: SearchState) -> str:
     """Search further lines, each of which ends with the precise answers and meets some hyperplanes only; a reason if
     that fails."""
-    found, polished = 1, False
+    found, polished, lines = 1, False, 0
     for _ in range(SHORT_REPAIRS):
         toward = attack.wrong_point(state)
         if toward is None:
@@ -79,9 +84,33 @@ def repair(attack: ValueAttack, state: SearchState) -> str:
         if found < 0 or attack.estimate.width > WIDEST:
             return DEEPER
         if found:
-            polished = False
+            polished, lines = False, lines + 1
+            if lines % LINES == 0 and _bends(attack, state):
+                return DEEPER
             attack.holdout.redraw()
     return attack.judgement(state)
+
+
+def _bends(attack: ValueAttack, state: SearchState) -> bool:
+    """Whether most neurons are not met elsewhere on their hyperplanes: in a deeper network these end or bend.
+
+    A neuron of a single hidden layer bends the function alike on all of its hyperplane. Three points across it at a
+    random place tell; places where an answer is not precise are left out.
+    """
+    A, b, *_ = attack.estimate.arrays()
+    chosen = attack.rng.permutation(len(b))[:NEURONS]
+    A, b = A[chosen], b[chosen]
+    places = state.places[attack.rng.integers(len(state.places), size=len(b))]
+    there = places - ((places * A).sum(axis=1) + b)[:, None] * A
+    step = BESIDE * A
+    rows = np.stack([there - step, there, there + step])
+    values = attack.ask(rows.reshape(-1, state.inputs)).reshape(3, len(b), -1)
+    precise = attack.precise_ones(values.reshape(3 * len(b), -1)).reshape(3, len(b)).all(axis=0)
+    if precise.sum() < FEWEST_NEURONS:
+        return False
+    copied = attack.estimate(rows.reshape(-1, state.inputs)).reshape(3, len(b), -1)
+    seen, expected = (np.linalg.norm(v[0] - 2 * v[1] + v[2], axis=1) for v in (values - copied, copied))
+    return float((seen > 0.5 * expected)[precise].mean()) > 0.5
 
 
 def _merge_twins(attack: ValueAttack, state: SearchState) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from divulge.core.errors import InvalidInput
-from divulge.report import Report, history
+from divulge.report import Report, history, remember
 from divulge.report.findings import Finding, Skipped
 from divulge.report.history import page
 
@@ -66,3 +67,45 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 def test_a_folder_without_audits_is_refused_in_one_sentence(tmp_path: Path, folder: str) -> None:
     with pytest.raises(InvalidInput, match="audit"):
         history(tmp_path / folder)
+
+
+def test_an_sqlite_file_holds_each_audit_once_and_shows_what_the_folder_shows(tmp_path: Path) -> None:
+    for number in range(2):
+        made("m", f"2026-01-0{number + 1}", "high").save(tmp_path / "audits" / str(number) / "report.json")
+    database = tmp_path / "kept" / "audits.sqlite"
+    assert remember(tmp_path / "audits", database) == 2
+    assert remember(tmp_path / "audits" / "0" / "report.json", database) == 0
+    assert history(database) == history(tmp_path / "audits")
+    old = {"schema_version": 1, "target": {"name": "old"}, "severity": "none", "findings": [], "skipped": []}
+    (tmp_path / "audits" / "report.json").write_text(json.dumps(old))
+    assert remember(tmp_path / "audits", database) == 1
+    assert [audit.model for audit in history(database)] == ["m", "m", "old"]
+
+
+def test_other_files_are_no_history(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text("{}")
+    with sqlite3.connect(tmp_path / "other.sqlite") as db:
+        db.execute("CREATE TABLE audits (document TEXT)")
+    (tmp_path / "damaged.sqlite").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
+    for name, words in (("report.json", "neither"), ("other.sqlite", "another program"), ("damaged.sqlite", "archive")):
+        with pytest.raises(InvalidInput, match=words):
+            history(tmp_path / name)
+    with pytest.raises(InvalidInput, match="another program"):
+        made("m", "2026-01-01", "high").save(tmp_path / "in" / "report.json")
+        remember(tmp_path / "in", tmp_path / "other.sqlite")
+    with pytest.raises(InvalidInput, match="no report"):
+        remember(tmp_path / "nowhere", tmp_path / "new.sqlite")
+    assert not (tmp_path / "new.sqlite").exists()
+
+
+def test_the_command_adds_to_a_file_and_shows_it(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from divulge.cli import app
+
+    made("\x1b[31mred\u202e" + "x" * 10_000, "2026-01-01", "high").save(tmp_path / "audits" / "report.json")
+    database = str(tmp_path / "audits.sqlite")
+    shown = CliRunner().invoke(app, ["history", database, "--add", str(tmp_path / "audits")])
+    assert (shown.exit_code, "\x1b" in shown.stdout, "\u202e" in shown.stdout) == (0, False, False)
+    assert json.loads(CliRunner().invoke(app, ["history", database, "--json"]).stdout)["audits"][0]["state"] == "taken"
+    assert CliRunner().invoke(app, ["history", str(tmp_path), "--add", str(tmp_path)]).exit_code == 2

@@ -84,7 +84,7 @@ def _audit(model: object, training_data: object, chosen: AuditOptions, started: 
         target={**facts, "rows_queried_in_this_run": target.rows_queried()},
         findings=with_protection(results.findings),
         skipped=results.skipped,
-        seconds=time.perf_counter() - started,
+        seconds=time.perf_counter() - started + results.seconds_before,
         seed=chosen.seed,
         finished=not unfinished(results.findings, results.skipped) and not results.interrupted,
         interrupted=results.interrupted,

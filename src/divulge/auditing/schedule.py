@@ -55,6 +55,8 @@ class Results:
     interrupted: bool = False
     short: dict[str, float] = field(default_factory=dict)
     """The seconds that were too short, by probe."""
+    seconds_before: float = 0.0
+    """What the findings took that earlier runs of the same audit made."""
 
     def skip(self, probe: Probe, reason: str, ending: Ending, *, target_failed: bool = False) -> None:
         """Say why a probe has no finding."""
@@ -139,6 +141,7 @@ def _next(
     kept = store.load(probe.name) if store is not None else None
     if kept is not None:
         results.findings.append(kept)
+        results.seconds_before += kept.seconds
     elif probe.seconds(target) <= AT_ONCE:
         _run_one(probe, target, max(left, LEAST_SECONDS), store, results)
     elif left < LEAST_SECONDS:

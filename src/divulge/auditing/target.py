@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from divulge import __version__
 from divulge.auditing.kinds import KINDS, Kind
 from divulge.auditing.options import AuditOptions
 from divulge.auditing.sentences import protections
@@ -214,6 +215,7 @@ class Target:
             "records_shown": self.options.show_records,
             "accepted": [self.options.accept_membership_tpr, self.options.accept_reconstruction],
             "format": SCHEMA_VERSION,
+            "version": __version__,
         }
 
     def digests(self) -> dict[str, str]:

@@ -11,18 +11,29 @@ from divulge.cli.common import Json, Out, Quiet, session, show
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="The folder that holds the folders of your audits.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER|FILE", help="The folder of your audits, or an SQLite file of them.")
+    ],
+    add: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="First add the audits in this folder to the SQLite file. Can be repeated."),
+    ] = None,
     out: Out = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show every audit in a folder, by model and date; with --out also as a page."""
+    """Show every audit in a folder or an SQLite file, by model and date; with --out also as a page."""
     with session(json=json, quiet=quiet):
+        from divulge.core.errors import InvalidInput
         from divulge.core.storage import write
-        from divulge.report import history
+        from divulge.report import history, remember
         from divulge.report.history import page
 
-        audits = history(folder)
+        if add and source.is_dir():
+            raise InvalidInput(f"--add adds audits to an SQLite file; {source} is a folder, which holds them itself.")
+        for folder in add or []:
+            remember(folder, source)
+        audits = history(source)
         lines = [
             f"{audit.date or '-':<11} {audit.severity if audit.state == 'taken' else audit.state:<13} {audit.model}"
             for audit in audits

@@ -2,8 +2,8 @@
 
 from divulge.report.compare import Change, compare
 from divulge.report.document import Report, schema
-from divulge.report.history import PastAudit, history
+from divulge.report.history import PastAudit, history, remember
 from divulge.report.regulation import ScopeRow
 from divulge.report.verdict import Gate
 
-__all__ = ["Change", "Gate", "PastAudit", "Report", "ScopeRow", "compare", "history", "schema"]
+__all__ = ["Change", "Gate", "PastAudit", "Report", "ScopeRow", "compare", "history", "remember", "schema"]

@@ -45,7 +45,7 @@ class Report:
     skipped : list of Skipped
         The attacks without a finding, and why.
     seconds : float
-        How long the audit took.
+        How long the audit took, with the findings that it kept from an earlier run.
     seed : int
         The seed that repeats it.
     finished : bool, default True

@@ -1,4 +1,4 @@
-"""Several audits side by side and over time: every report.json in a folder, as a table and a page."""
+"""Several audits side by side and over time: every report in a folder or an SQLite file, as a table and a page."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from divulge.core.errors import InvalidInput
+from divulge.report import archive
 from divulge.report.compare import standings
 
 _SMALLEST = {"schema_version", "target", "findings", "severity"}
@@ -47,13 +48,13 @@ class PastAudit:
         return {**self.__dict__, "path": str(self.path)}
 
 
-def history(folder: str | Path) -> list[PastAudit]:
-    """Every audit whose report.json lies in a folder or below it, by model and then by date.
+def history(source: str | Path) -> list[PastAudit]:
+    """Every audit in a folder and below it, or in an SQLite file of audits, by model and then by date.
 
     Parameters
     ----------
-    folder : path
-        Where the audits are.
+    source : path
+        A folder that holds reports (report.json), or the SQLite file that :func:`remember` writes.
 
     Returns
     -------
@@ -63,7 +64,7 @@ def history(folder: str | Path) -> list[PastAudit]:
     Raises
     ------
     InvalidInput
-        If the folder is not there, or holds no report of an audit.
+        If it is not there, is no SQLite file of audits, or holds no report of an audit.
 
     Examples
     --------
@@ -75,15 +76,62 @@ def history(folder: str | Path) -> list[PastAudit]:
     >>> [(audit.model, audit.date, audit.state) for audit in history(folder)]
     [('m', '2026-01-31', 'inconclusive')]
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise InvalidInput(f"There is no folder {folder}; give the folder that holds the folders of your audits.")
-    found = [audit for path in sorted(folder.rglob("report*.json")) if (audit := _read(path)) is not None]
+    source = Path(source)
+    if source.is_file():
+        if not archive.is_archive(source):
+            raise InvalidInput(f"{source} is neither a folder of audits nor an SQLite file of them.")
+        found = [audit for path, text in archive.documents(source) if (audit := _read(path, text)) is not None]
+    elif source.is_dir():
+        found = [audit for path in _reports(source) if (audit := _read(path)) is not None]
+    else:
+        raise InvalidInput(f"There is no {source}; give the folder that holds the folders of your audits.")
     if not found:
-        raise InvalidInput(
-            f"{folder} holds no report.json of an audit; divulge audit MODEL --out {folder}/NAME adds one."
-        )
+        raise InvalidInput(f"{source} holds no report.json of an audit; divulge audit MODEL --out FOLDER makes one.")
     return sorted(found, key=lambda audit: (audit.model, audit.date, str(audit.path)))
+
+
+def remember(source: str | Path, database: str | Path) -> int:
+    """Add every audit in a folder to an SQLite file, in which each stands once.
+
+    Parameters
+    ----------
+    source : path
+        A folder that holds reports, or one report.json.
+    database : path
+        The SQLite file, which is made if it is not there.
+
+    Returns
+    -------
+    int
+        How many audits were not in it before.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no audit, or the file belongs to another program.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from divulge.report import Report, history, remember
+    >>> folder = tempfile.mkdtemp()
+    >>> report = Report({"name": "m", "kind": "a linear model"}, [], [], seconds=1.0, seed=0, date="2026-01-31")
+    >>> path = report.save(folder + "/first/report.json")
+    >>> remember(path, folder + "/audits.sqlite"), remember(folder, folder + "/audits.sqlite")
+    (1, 0)
+    >>> [audit.model for audit in history(folder + "/audits.sqlite")]
+    ['m']
+    """
+    source = Path(source)
+    paths = [source] if source.is_file() else _reports(source)
+    audits = [path for path in paths if _read(path) is not None]
+    if not audits:
+        raise InvalidInput(f"There is no report.json of an audit in {source}.")
+    return archive.add(Path(database), audits)
+
+
+def _reports(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("report*.json"))
 
 
 def page(audits: Sequence[PastAudit], folder: str | Path = ".") -> str:
@@ -117,10 +165,10 @@ def _link(audit: PastAudit, folder: Path) -> str:
     return quote(beside.relative_to(folder.resolve()).as_posix())
 
 
-def _read(path: Path) -> PastAudit | None:
-    """The audit of a report; None for other files."""
+def _read(path: Path, text: str | None = None) -> PastAudit | None:
+    """The audit of a report, by the text of the file unless that is given; None for other files."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8") if text is None else text)
     except (OSError, ValueError):
         return None
     if not isinstance(document, dict) or not document.keys() >= _SMALLEST or "bomFormat" in document:

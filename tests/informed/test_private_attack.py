@@ -70,6 +70,23 @@ def test_it_reads_records_off_clipped_models_and_little_noise_but_not_off_much()
     assert 0.8 * blind < errors[30.0] < 1.2 * blind  # with that much noise it is a blind guess, and not a worse one
 
 
+@pytest.mark.slow
+def test_it_reads_records_off_models_of_sampled_batches() -> None:
+    X, y = datasets.load("digits").train
+    recipe = Recipe(widths=[64, 10], learning_rate=0.3, epochs=40, batch_size=6, privacy=RECIPE.privacy)
+    assert private_attack.averaged(recipe, 11) == Recipe(
+        widths=[64, 10], learning_rate=0.3, epochs=80, privacy=RECIPE.privacy
+    )
+    known, shadow, targets = ((X[a:b], y[a:b]) for a, b in ((0, 10), (10, 170), (300, 310)))
+    attack = private_attack.learn(recipe, *known, *shadow).against(0.0)
+    assert attack.noise > 0  # that of the samples
+    blind = float((targets[0] - shadow[0].mean(dim=0)).square().mean())
+    released = train_many(private_attack._with_noise(recipe, 0.0), *known, *targets, list(range(500, 510)))
+    rows, labels = attack(released)
+    assert float((rows - targets[0].double()).square().mean()) < 0.5 * blind
+    assert float((labels == targets[1]).double().mean()) > 0.8
+
+
 def test_of_a_convolutional_network_it_reads_the_features_whatever_the_label() -> None:
     generator = torch.Generator().manual_seed(1)
     errors, features = torch.randn(40, 8, generator=generator), 1 + torch.randn(40, 64, generator=generator)

@@ -8,6 +8,11 @@ length s has the distribution of the shadows' lengths; the release adds Gaussian
 posterior mean over classes and lengths. Of networks with convolutions the features of one layer are used instead of all
 weights, and there is one class for all labels (``weight_readings``). Held-out shadow records, trained with noise,
 measure the noise in those features and choose how far the model is trusted.
+
+A recipe of mini-batches is attacked in the same way, which is a departure of our own. Its expected step is the step of
+full batches, so the shadow models train on full batches, as often as the recipe takes steps. Which records were drawn is
+secret, and moves the weights too: the held-out records are trained in mini-batches as the target is, so that their
+distance to the shadow models contains both noises.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from divulge.core.errors import InvalidInput
 from divulge.core.workers import Workers
 from divulge.informed.weight_readings import Features, reading_of
 from divulge.training import Privacy, Recipe
-from divulge.training.private.trainer import train_many
+from divulge.training.private.trainer import schedule, train_many
 
 HELD = 40
 """Shadow records that are not learned from, to measure the noise on and to choose the trust."""
@@ -102,7 +107,7 @@ class ShadowStatistics:
         """
         noise = 0.0
         weights = self.held_weights
-        if noise_multiplier > 0:
+        if noise_multiplier > 0 or averaged(self.recipe, len(self.known[0]) + 1) is not self.recipe:
             seeds = [seed + number for number in range(len(self.held[0]))]
             noisy = _with_noise(self.recipe, noise_multiplier)
             weights = train_many(noisy, *self.known, *self.held, seeds, workers=workers, folder=folder).double()
@@ -152,7 +157,7 @@ def learn(
 ) -> ShadowStatistics:
     """Train a noiseless shadow model for each shadow record and fit the effect of records on the weights.
 
-    ``recipe`` trains full batches with ``privacy``, whose clipping is kept; ``bounds`` are those of a feature.
+    ``recipe`` trains with ``privacy``, whose clipping is kept; ``bounds`` are those of a feature.
     ``workers`` and ``folder`` are as in ``train_many``.
     """
     if recipe.privacy is None:
@@ -163,7 +168,7 @@ def learn(
     known = recipe.prepare(known_X, known_y)
     if len(rows) < 2 * HELD:
         raise InvalidInput(f"The attack needs at least {2 * HELD} shadow records; got {len(rows)}.")
-    noiseless = _with_noise(recipe, 0.0)
+    noiseless = averaged(_with_noise(recipe, 0.0), len(known[0]) + 1)
     seeds = [0] * len(rows)
     weights = train_many(noiseless, *known, rows, labels, seeds, workers=workers, folder=folder).double()
     model = noiseless.train(*known)
@@ -175,6 +180,12 @@ def learn(
     typical = float(away.norm(dim=1).median()) / math.sqrt(away.shape[1])
     held = rows[:HELD], labels[:HELD]
     return ShadowStatistics(recipe, known, held, weights[:HELD], reference, reading, classes, typical, bounds)
+
+
+def averaged(recipe: Recipe, records: int) -> Recipe:
+    """The recipe itself if it trains on full batches; else the full-batch recipe whose steps are its expected steps."""
+    steps, rate = schedule(recipe, records)
+    return recipe if rate == 1 else dataclasses.replace(recipe, batch_size=None, epochs=steps)
 
 
 def _classes(away: Tensor, rows: Tensor, labels: Tensor, *, by_label: bool) -> tuple[_Class, ...]:

@@ -112,8 +112,6 @@ class OfRecipe:
 
     @property
     def why_not_rebuilt(self) -> str:
-        if not self.schedule.full_batch:
-            return "the reconstruction attack is for full batches."
         if len(self.sides.unseen) < 2 * private_attack.HELD:
             return f"it takes at least {2 * private_attack.HELD} unseen records."
         if self.sides.y.is_floating_point():

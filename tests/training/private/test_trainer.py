@@ -146,8 +146,18 @@ def test_what_cannot_be_trained_privately_is_said() -> None:
         trainer.train(recipe, X, y)
     with pytest.raises(InvalidInput, match="noise seed"):
         trainer.train_many(recipe, X, y, X[:2], y[:2], [1])
-    with pytest.raises(InvalidInput, match="full batches"):
-        trainer.train_many(dataclasses.replace(recipe, batch_size=2), X, y, X[:1], y[:1], [1])
+
+
+def test_models_of_sampled_batches_equal_those_trained_alone() -> None:
+    X, y = (t[:22] for t in datasets.load("digits").train)
+    privacy = Privacy(noise_multiplier=0.5, clip=1.0)
+    recipe = Recipe(widths=[64, 5, 10], epochs=2, batch_size=4, privacy=privacy)
+    together = trainer.train_many(recipe, X[:20], y[:20], X[20:], y[20:], [3, 4])
+    for number, (weights, seed) in enumerate(zip(together, [3, 4], strict=True)):
+        own = dataclasses.replace(recipe, privacy=dataclasses.replace(privacy, noise_seed=seed))
+        index = [*range(20), 20 + number]
+        alone = torch.cat([p.detach().flatten() for p in own.train(X[index], y[index]).parameters()])
+        assert torch.equal(weights, alone)
 
 
 def test_layers_that_ours_does_not_cover_are_clipped_by_opacus_and_sampled_alike() -> None:

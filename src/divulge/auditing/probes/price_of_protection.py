@@ -17,6 +17,7 @@ from divulge.protection import priors
 from divulge.protection.price_curve import Limits, PriceCurve, PricePoint
 from divulge.protection.price_study import FEWEST, PriceStudy
 from divulge.protection.private_training import Sides, training_of
+from divulge.protection.recommend import Schedule
 from divulge.report.findings import Finding, Picture, Table
 
 NAME = "price-of-protection"
@@ -56,8 +57,9 @@ def _study(target: Target, kappa: float | None = None) -> PriceStudy:
     train = target.recipe if target.recipe is not None else target.estimator
     training = training_of(train, sides, delta=1 / (10 * len(X)), units=units)
     linear = target.recipe is None
+    alone = not linear and not training.schedule.full_batch  # models of sampled batches train one after the other
     return PriceStudy(
-        training, sides, _limits(target), kappa, runs=3 if linear else 1, targets=60 if linear else 40,
+        training, sides, _limits(target), kappa, runs=3 if linear else 1, targets=60 if linear else 20 if alone else 40,
         shadows=4 if linear else 0, seed=target.seed,
     )  # fmt: skip
 
@@ -125,11 +127,11 @@ def _row(point: PricePoint) -> tuple[Any, ...]:
 
 
 def _seconds(target: Target) -> float:
-    """From runs on one core: nine trainings of a recipe, or of a linear model."""
+    """From runs on one core: nine points of a recipe, or of a linear model."""
     if target.recipe is None or target.inputs is None:
         return 60.0
-    steps: int = target.recipe.epochs * max(1, len(target.inputs) // (target.recipe.batch_size or len(target.inputs)))
-    return 30.0 + 0.1 * steps
+    schedule = Schedule.of(target.recipe, len(target.inputs))
+    return 30.0 + (0.1 if schedule.full_batch else 0.7) * schedule.steps
 
 
 PROBES = (Probe(NAME, "The price of protection, measured", _obstacle, _run, _seconds, "none"),)

@@ -197,14 +197,14 @@ def train_many(
     Parameters
     ----------
     recipe : Recipe
-        A full-batch recipe. Without ``privacy`` neither clipping nor noise is applied; that is the baseline of what
-        privacy costs.
+        How each is trained. Without ``privacy`` neither clipping nor noise is applied; that is the baseline of what
+        privacy costs. Models that train in mini-batches train one after the other.
     known_X, known_y : array [n, d], array [n]
         The data that all models share.
     records_X, records_y : array [B, d], array [B]
         One record for each model.
     noise_seeds : sequence of int
-        The seed of each model's noise.
+        The seed of each model's noise, and of its Poisson samples.
     at_once : int, optional
         How many multilayer perceptrons train as one tensor program; chosen by size by default.
     workers : int, str or None, default None
@@ -220,11 +220,9 @@ def train_many(
     Raises
     ------
     InvalidInput
-        The recipe trains in mini-batches, or there are not as many seeds as records.
+        There are not as many seeds as records.
     """
     known, own = recipe.prepare(known_X, known_y), recipe.prepare(records_X, records_y)
-    if recipe.batch_size is not None:
-        raise InvalidInput("Many private models train together on full batches only; set batch_size=None.")
     if len(noise_seeds) != len(own[0]):
         raise InvalidInput(f"Each of the {len(own[0])} models needs a noise seed; got {len(noise_seeds)}.")
     group = partial(_train_group, recipe, known)
@@ -250,7 +248,7 @@ def _train_group(recipe: Recipe, known: tuple[Tensor, Tensor], job: Job) -> Tens
     """A few models, each on the known rows and one record."""
     own_rows, own_targets, seeds = job
     start = recipe.initial_model()
-    if not isinstance(start, MLP):
+    if not isinstance(start, MLP) or schedule(recipe, len(known[0]) + 1)[1] < 1:
         return torch.stack([_train_one(recipe, known, *one) for one in zip(own_rows, own_targets, seeds, strict=True)])
     stack = Stack.of(start, copies=len(own_rows))
     rows, targets = known

@@ -4,7 +4,9 @@
 2. A small convolutional network on the bundled digits.
 3. A network with one hidden ReLU layer, trained to a perfect fit on ten pictures, which it gives away.
 
-Everything that follows is the ordinary ``divulge train``, ``divulge audit`` and ``divulge history``.
+Everything that follows is the ordinary ``divulge train``, ``divulge audit`` and ``divulge history``. With ``--sign-off``
+the audits have ten minutes each, limits that somebody accepts, an auditor and declared controls: the worked cases of the
+documentation.
 """
 
 from __future__ import annotations
@@ -21,19 +23,24 @@ TEN = (
     "--learning-rate 1 --momentum 0.9 --epochs 300 --batch-size 0 --precision float64 --seed 0"
 )
 SECONDS = {"ward": 30, "digits-cnn": 35, "ten-pictures": 60}
+SIGN_OFF = "--time 10m --auditor 'R. Keller' --control '1,000 queries a day for each client' --control 'access is logged'"
+ACCEPTED = {"ward": "--accept-membership-tpr 0.05@0.01 --accept-reconstruction 0.05"}
 
 
 def main() -> None:
     """Make the models, audit them, and say where to look."""
     parser = argparse.ArgumentParser(prog="python examples/demo.py", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("demo"), help="where models and reports are written")
-    out = parser.parse_args().out
+    parser.add_argument("--sign-off", action="store_true", help="longer audits, as somebody would sign them")
+    chosen = parser.parse_args()
+    out = chosen.out
     ward = make_ward(out / "ward")
     divulge(f"train {CNN} --out {out / 'digits-cnn'}")
     divulge(f"train {TEN} --out {out / 'ten-pictures'}")
     targets = {"ward": ward, **{name: str(out / name) for name in ("digits-cnn", "ten-pictures")}}
     for name, target in targets.items():
-        divulge(f"audit {target} --out {out / name / 'audit'} --time {SECONDS[name]}s --price 1.50 {_forms()} --seed 0")
+        how = f"{SIGN_OFF} {ACCEPTED.get(name, '')}" if chosen.sign_off else f"--time {SECONDS[name]}s"
+        divulge(f"audit {target} --out {out / name / 'audit'} --price 1.50 {_forms()} --seed 0 {how}")
     divulge(f"history {out} --out {out}")
     print(f"\nOpen {out / 'history.html'} in a browser.")
 

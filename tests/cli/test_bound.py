@@ -49,6 +49,22 @@ def test_sampled_batches_and_pictures_in_closed_form() -> None:
 
 
 @pytest.mark.slow
+def test_fisher_information_limits_the_error_of_a_logistic_regression() -> None:
+    given = ("--data", "breast-cancer", "--eta", "0.001", "--fisher", "--json")
+    shares = []
+    for epsilon in ("1", "100"):
+        code, text, _ = _bound(*given, "--epsilon", epsilon)
+        further = json.loads(text)["further"]
+        assert code == 0
+        assert further["Fisher information"]["epsilon"] == pytest.approx(float(epsilon), rel=0.01)
+        assert "Theorem 1" in further["Error without bias"]["from"]
+        shares.append((further["Fisher information"]["value"], further["Error without bias"]["value"]))
+    (much, wide), (little, narrow) = shares
+    assert 0 < little < much <= 1
+    assert 0 <= narrow < wide
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -65,6 +81,7 @@ def test_sampled_batches_and_pictures_in_closed_form() -> None:
         ("--kappa 0.01 --epsilon inf", "finite"),
         ("--kappa 0.01 --epsilon 1e6 --sampling-rate 0.5", "smaller epsilon"),
         ("--kappa 0.01 --steps 0", "at least one step"),
+        ("--kappa 0.01 --fisher", "takes the records"),
         ("--kappa 0.01 --eta 0.1", "leave --eta out"),
         ("--kappa 0.01 --records 50", "belongs to --recipe"),
         ("--prior cauchy:3 --eta 1", "no prior"),

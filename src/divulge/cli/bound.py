@@ -14,6 +14,7 @@ from divulge.core.errors import InvalidInput
 from divulge.core.storage import write
 
 if TYPE_CHECKING:
+    from divulge.datasets.dataset import Rows
     from divulge.protection import Kappa, Schedule
 
 
@@ -50,6 +51,10 @@ def command(
         float | None, typer.Option(help="Instead of recommending: the bounds at this epsilon of (epsilon, delta)-DP.")
     ] = None,
     delta: Annotated[float, typer.Option(help="delta of (epsilon, delta)-DP.")] = 1e-5,
+    fisher: Annotated[
+        bool,
+        typer.Option(help="Also the error that Fisher information proves, for a logistic regression on --data."),
+    ] = False,
     recipe: Annotated[
         Path | None, typer.Option(metavar="FILE", help="recipe.json: steps and batches as this training has them.")
     ] = None,
@@ -72,7 +77,8 @@ def command(
         from divulge.cli import bound_further as sharper
         from divulge.protection.recommend import chance
 
-        rows_given = _rows(data, data_dir, target, units)
+        given = _records(data, data_dir, target, units)
+        rows_given = None if given is None else given.X
         log_kappa, source, found = _log_kappa(rows_given, eta, error, prior, kappa, seed)
         schedule = _schedule(recipe, records, None if found is None else found.records, steps, sampling_rate)
         if epsilon is not None:
@@ -91,6 +97,9 @@ def command(
         further = sharper.further_bounds(
             rows[0]["noise_multiplier"], schedule, delta, log_kappa=log_kappa, rows=rows_given, units=units, many=many
         )
+        if fisher:
+            spent = rows[0]["noise_multiplier"], schedule, delta
+            further["Fisher information"] = sharper.fisher_limit(given, *spent, seed)
         lines += ["", *(f"{name}: {entry['sentence']}" for name, entry in further.items())]
         result: dict[str, Any] = {
             "log_kappa": log_kappa, "kappa": math.exp(log_kappa), "kappa_from": source, "gamma": accepted,
@@ -124,7 +133,10 @@ def _membership(epsilon: float, delta: float, schedule: Schedule) -> dict[str, A
 def _members_found(members: dict[str, Any]) -> str:
     tight = members["tpr_at_fpr_of_this_training"]
     found = ", ".join(f"{share:.2%} at {float(fpr):.1%} false positives" for fpr, share in tight.items())
-    return f"Of the members nobody finds more than {found}; the advantage is at most {members['advantage']:.3f}."
+    return (
+        f"Of the members nobody finds more than {found}. By epsilon and delta alone, the share of members found exceeds "
+        f"that of others taken for members by at most {100 * members['advantage']:.1f} points."
+    )
 
 
 _REACH = (
@@ -151,7 +163,7 @@ def _ceiling(found: Kappa | None, row: dict[str, Any], schedule: Schedule, delta
     return [f"{said}, with which noise multiplier {noise:.4g} gives a chance of at most {chance(gammas[TIGHT])}."]
 
 
-def _rows(data: str | None, data_dir: Path | None, target: str | None, units: str) -> Any:
+def _records(data: str | None, data_dir: Path | None, target: str | None, units: str) -> Rows | None:
     """The records of --data in the units asked for; None without."""
     if units not in ("data", "scaled"):
         raise InvalidInput(f"--units is data or scaled; got {units!r}.")
@@ -159,9 +171,10 @@ def _rows(data: str | None, data_dir: Path | None, target: str | None, units: st
         return None
     from divulge import datasets
 
-    rows = datasets.load(data, data_dir, target=target).train.X
-    deviation = rows.std(dim=0)
-    return rows / deviation.where(deviation > 0, deviation.new_ones(())) if units == "scaled" else rows
+    records = datasets.load(data, data_dir, target=target).train
+    deviation = records.X.std(dim=0)
+    scale = deviation.where(deviation > 0, deviation.new_ones(()))
+    return records._replace(X=records.X / scale) if units == "scaled" else records
 
 
 def _log_kappa(

@@ -4,9 +4,9 @@
 2. A small convolutional network on the bundled digits.
 3. A network with one hidden ReLU layer, trained to a perfect fit on ten pictures, which it gives away.
 
-Everything that follows is the ordinary ``divulge train``, ``divulge audit`` and ``divulge history``. With ``--sign-off``
-the audits have ten minutes each, limits that somebody accepts, an auditor and declared controls: the worked cases of the
-documentation.
+Everything that follows is the ordinary ``divulge train``, ``divulge audit`` and ``divulge history``. With
+``--sign-off`` the audits have ten minutes each, limits that somebody accepts, an auditor and declared controls: the
+worked cases of the documentation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ TEN = (
     "--learning-rate 1 --momentum 0.9 --epochs 300 --batch-size 0 --precision float64 --seed 0"
 )
 SECONDS = {"ward": 30, "digits-cnn": 35, "ten-pictures": 60}
-SIGN_OFF = "--time 10m --auditor 'R. Keller' --control '1,000 queries a day for each client' --control 'access is logged'"
+SIGN_OFF = (
+    "--time 10m --auditor 'R. Keller' --control '1,000 queries a day for each client' --control 'access is logged'"
+)
 ACCEPTED = {"ward": "--accept-membership-tpr 0.05@0.01 --accept-reconstruction 0.05"}
 
 

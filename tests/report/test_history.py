@@ -90,8 +90,8 @@ def test_other_files_are_no_history(tmp_path: Path) -> None:
     for name, words in (("report.json", "neither"), ("other.sqlite", "another program"), ("damaged.sqlite", "archive")):
         with pytest.raises(InvalidInput, match=words):
             history(tmp_path / name)
+    made("m", "2026-01-01", "high").save(tmp_path / "in" / "report.json")
     with pytest.raises(InvalidInput, match="another program"):
-        made("m", "2026-01-01", "high").save(tmp_path / "in" / "report.json")
         remember(tmp_path / "in", tmp_path / "other.sqlite")
     with pytest.raises(InvalidInput, match="no report"):
         remember(tmp_path / "nowhere", tmp_path / "new.sqlite")

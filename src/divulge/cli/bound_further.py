@@ -91,10 +91,10 @@ def fisher_limit(records: Any, noise: float, schedule: Schedule, delta: float, s
     share = fisher_error_bound(information, covariance) / max(float(np.trace(covariance)) / len(covariance), 1e-300)
     return {
         "value": share, "epsilon": epsilon, "records": len(chosen),
-        "from": "Fisher information leakage (Guo et al. 2022, section 3.2) in the inequality of van Trees 1968",
+        "from": "Fisher information leakage (Guo et al. 2022, Theorem 2), for a prior by van Trees 1968",
         "sentence": f"of a logistic regression on these records that is released with epsilon {epsilon:.4g} (noise in "
-        f"its weights) every reconstruction misses at least {share:.1%} of the variance on average, if records vary like "
-        f"a Gaussian with the covariance of these. The Fisher information, which says how sharply the released weights "
+        f"its weights) every reconstruction misses at least {share:.1%} of the variance on average, if records vary "
+        f"like a Gaussian with the covariance of these. The Fisher information, which says how sharply the released weights "
         f"depend on a record, is averaged over {len(chosen)} records, so this is an estimate.",
     }  # fmt: skip
 

@@ -103,20 +103,20 @@ def command(
             folder=None if out is None else out / "reference_models",
         )  # fmt: skip
         train = _train(target, recipe, clone, trust_pickle, "auto")
-        told, lines = risk.as_dict(), [_text(risk, out)]
+        result, lines = risk.as_dict(), [_text(risk, out)]
         if canaries is not None:
             audited = _audited(train, inside, canaries, delta, seed)
-            told, lines = told | {"epsilon_audit": audited.as_dict()}, [*lines, f"By canaries, {audited}"]
+            result, lines = result | {"epsilon_audit": audited.as_dict()}, [*lines, f"By canaries, {audited}"]
         if copy is not None:
             copied = opened(copy, trust_pickle=trust_pickle or None)
             both = membership.on_copy(oracle, copied, inside, outside, method=risk.method, train=train,  # type: ignore[arg-type]
                                       shadows=shadows, seed=seed)  # fmt: skip
-            told, lines = told | {"on_copy": both.as_dict()}, [*lines, _copy_text(both)]
+            result, lines = result | {"on_copy": both.as_dict()}, [*lines, _copy_text(both)]
         if out is not None:
             risk.save(out)
             risk.picture(out / "roc.png")
-            write_json(out / "membership.json", told)
-        show(told, json_wanted=json, quiet=quiet, text="\n".join(lines))
+            write_json(out / "membership.json", result)
+        show(result, json_wanted=json, quiet=quiet, text="\n".join(lines))
         if not risk.success:
             raise AttackFailed(risk.reason)
 

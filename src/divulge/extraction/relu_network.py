@@ -20,7 +20,7 @@ from torch import Tensor
 from divulge.models import ReluNetwork
 
 Array = NDArray[Any]
-TWINS = 1 - 1e-6
+SAME_HYPERPLANE = 1 - 1e-6
 """Hyperplanes whose cosine is larger than this are those of one neuron, found twice."""
 FITTED_EQUATIONS = 1500
 """Most equations that ``with_fitted_offsets`` solves."""
@@ -165,9 +165,9 @@ class NetworkEstimate:
         cosines: Tensor = (planes @ planes.T).fill_diagonal_(0.0)
         return cosines
 
-    def has_twins(self) -> bool:
+    def has_duplicates(self) -> bool:
         """Whether two neurons lie on all but the same hyperplane."""
-        return self.width > 1 and float(self._plane_cosines().abs().max()) > TWINS
+        return self.width > 1 and float(self._plane_cosines().abs().max()) > SAME_HYPERPLANE
 
     def closest_merged(self) -> NetworkEstimate:
         """The two neurons whose hyperplanes differ least become one, on the hyperplane of the stronger."""

@@ -30,6 +30,7 @@ from divulge.extraction.result import Extraction
 from divulge.extraction.values.cell_gradients import random_frame
 from divulge.extraction.values.line_network import first_line, further_line
 from divulge.extraction.values.line_scan import Array
+from divulge.extraction.values.outer_weights import bend_strength, least_squares
 from divulge.extraction.values.search_state import SearchState
 from divulge.extraction.verification import CHECKS, FEWEST_CHECKS, Verification, verify
 from divulge.oracles.base import Oracle, check_oracle_and_seed
@@ -218,7 +219,7 @@ class _Run:
     def adaptive(self) -> Approximation:
         state = None
         try:
-            state = self._bench()
+            state = self._search_state()
             if not state.precision.smooth:
                 first_line(state)
             if state.estimate is None:
@@ -244,7 +245,7 @@ class _Run:
         rows = self.rng.normal(size=(self.checks, self.oracle.input_dim))
         return replace(self._result(rows, self.ask(rows), ""), method="paper")
 
-    def _bench(self) -> SearchState:
+    def _search_state(self) -> SearchState:
         seen = self.ask(self.typical) if self.seen is None else self.seen
         self.estimate = NetworkEstimate.affine(
             np.zeros((self.oracle.output_dim, self.oracle.input_dim)), seen.mean(axis=0)
@@ -278,9 +279,7 @@ class _Run:
             toward = rows[self.rng.choice(wrong)] if before > good else self.rng.normal(size=state.inputs)
             found = further_line(state, toward)
             error = self._relative(state.estimate, rows, truth)
-            if (
-                before > good and error > 0.3 * before
-            ):  # what is missing is narrower than the grid, or not worth finding
+            if before > good and error > 0.3 * before:  # what is missing is narrower than the grid, or worth little
                 if state.grid >= FINEST or (found <= 0 and error <= self.epsilon and state.grid >= FINE):
                     break
                 state.grid = self.grid = min(4 * state.grid, FINEST)
@@ -318,13 +317,13 @@ class _Run:
         rows = self.rng.normal(size=(2 * (estimate.width + self.oracle.input_dim + 1), self.oracle.input_dim))
         seen = rows, self.ask(rows)
         error = self._relative(estimate, *held)
-        fitted = _least_squares(estimate, *seen)
+        fitted = least_squares(estimate, *seen)
         if self._relative(fitted, *held) < error:
             estimate, error = fitted, self._relative(fitted, *held)
         allowed = max(2.0 * error, 1e-9 * self.epsilon)
         while estimate.width and error <= self.epsilon:
-            weakest = int(np.argmin(_strength(estimate, rows)))
-            smaller = (_least_squares(fewer, *seen) for fewer in (estimate.closest_merged(), estimate.without(weakest)))
+            weakest = int(np.argmin(bend_strength(estimate, rows)))
+            smaller = (least_squares(fewer, *seen) for fewer in (estimate.closest_merged(), estimate.without(weakest)))
             found = next((fewer for fewer in smaller if self._relative(fewer, *held) <= allowed), None)
             if found is None or found.width == estimate.width:
                 break
@@ -379,24 +378,3 @@ class _Run:
             generator=torch.Generator().manual_seed(self.seed), farthest=FARTHEST,
         )  # fmt: skip
         return self.verification.reason
-
-
-def _features(estimate: NetworkEstimate, rows: Array) -> Array:
-    A, b, *_ = estimate.arrays()
-    return np.concatenate([np.maximum(rows @ A.T + b, 0.0), rows, np.ones((len(rows), 1))], axis=1)
-
-
-def _least_squares(estimate: NetworkEstimate, rows: Array, values: Array) -> NetworkEstimate:
-    """The same hyperplanes with outer weights and affine part fitted to values."""
-    h, d = estimate.width, estimate.inputs
-    A, b, W, P, q = estimate.arrays()
-    correction = np.linalg.lstsq(_features(estimate, rows), values - estimate(rows), rcond=1e-11)[0]
-    return NetworkEstimate.of(A, b, W + correction[:h].T, P + correction[h : h + d].T, q + correction[h + d])
-
-
-def _strength(estimate: NetworkEstimate, rows: Array) -> Array:
-    """How much each neuron bends the function on these rows: its spread beyond an affine function."""
-    A, b, W, *_ = estimate.arrays()
-    z = rows @ A.T + b
-    bend = np.abs(z) - np.abs(z).mean(axis=0)
-    return np.asarray(bend.std(axis=0) * np.linalg.norm(W, axis=0))

@@ -10,8 +10,8 @@ weights, and there is one class for all labels (``weight_readings``). Held-out s
 measure the noise in those features and choose how far the model is trusted.
 
 A recipe of mini-batches is attacked in the same way, which is a departure of our own. Its expected step is the step of
-full batches, so the shadow models train on full batches, as often as the recipe takes steps. Which records were drawn is
-secret, and moves the weights too: the held-out records are trained in mini-batches as the target is, so that their
+full batches, so the shadow models train on full batches, as often as the recipe takes steps. Which records were drawn
+is secret, and moves the weights too: the held-out records are trained in mini-batches as the target is, so that their
 distance to the shadow models contains both noises.
 """
 

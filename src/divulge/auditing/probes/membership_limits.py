@@ -54,7 +54,7 @@ def _informed(target: Target, measures: dict[str, Any], notes: list[str], end: f
     assert target.labels is not None
     assert target.unseen is not None
     assert target.unseen_labels is not None
-    told: list[bool] = []
+    recognised: list[bool] = []
     for place, row in enumerate((most_exposed(target) or list(range(RECORDS)))[:RECORDS]):
         started = time.perf_counter()
         keep = torch.arange(len(target.inputs)) != row
@@ -68,9 +68,9 @@ def _informed(target: Target, measures: dict[str, Any], notes: list[str], end: f
             break
         except DivulgeError:
             return
-        told.append(found.certain and found.guess == 0)
+        recognised.append(found.certain and found.guess == 0)
         if time.perf_counter() + (time.perf_counter() - started) > end:
             break
-    if told:
-        measures["informed_adversary_is_certain_of"] = f"{sum(told)} of {len(told)}"
-        notes.append(sentences.informed_adversary(sum(told), len(told)))
+    if recognised:
+        measures["informed_adversary_is_certain_of"] = f"{sum(recognised)} of {len(recognised)}"
+        notes.append(sentences.informed_adversary(sum(recognised), len(recognised)))

@@ -71,7 +71,7 @@ def repair(attack: ValueAttack, state: SearchState) -> str:
     for _ in range(SHORT_REPAIRS):
         toward = attack.wrong_point(state)
         if toward is None:
-            _merge_twins(attack, state)
+            _merge_duplicates(attack, state)
             break
         nearly = attack.holdout.error(attack.estimate) <= NEARLY * EXACT * attack.holdout.scale
         if nearly and not polished and parameters(attack.estimate) <= QUICK_POLISH:
@@ -113,9 +113,9 @@ def _bends(attack: ValueAttack, state: SearchState) -> bool:
     return float((seen > 0.5 * expected)[precise].mean()) > 0.5
 
 
-def _merge_twins(attack: ValueAttack, state: SearchState) -> None:
+def _merge_duplicates(attack: ValueAttack, state: SearchState) -> None:
     """One neuron in place of two on all but the same hyperplane, where the copy stays as good."""
-    while attack.estimate.has_twins():
+    while attack.estimate.has_duplicates():
         merged = attack.estimate.closest_merged()
         if attack.holdout.error(merged) > EXACT * attack.holdout.scale:
             if parameters(attack.estimate) <= QUICK_POLISH:

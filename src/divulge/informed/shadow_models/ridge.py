@@ -17,7 +17,7 @@ from divulge.core.progress import report
 
 _PENALTIES = 10.0 ** torch.arange(-7, 1, dtype=torch.float64)
 _LABEL_PENALTY = 1e-3
-_TOLD = 10_000  # shadow models, at most, that the label is learned from: the kernel is square
+_LABEL_MODELS = 10_000  # shadow models, at most, that the label is learned from: the kernel is square
 _MEDIAN = 1000  # rows that the typical distance is taken of
 
 
@@ -67,8 +67,8 @@ def fit(features: Tensor, telling: Tensor, X: Tensor, y: Tensor) -> RidgeMap:
         members.append(chosen)
         duals.append(dual.to(features.dtype))
         means.append(mean.to(features.dtype))
-    telling = telling[:_TOLD]
-    onehot = torch.stack([(y[:_TOLD] == label) for label in classes], dim=1).to(features.dtype)
+    telling = telling[:_LABEL_MODELS]
+    onehot = torch.stack([(y[:_LABEL_MODELS] == label) for label in classes], dim=1).to(features.dtype)
     squares = _squares(telling, telling)
     width = 2 * float(squares[:_MEDIAN, :_MEDIAN].median()) + torch.finfo(telling.dtype).tiny
     kernel = torch.exp(-squares / width)

@@ -94,8 +94,8 @@ def fisher_limit(records: Any, noise: float, schedule: Schedule, delta: float, s
         "from": "Fisher information leakage (Guo et al. 2022, Theorem 2), for a prior by van Trees 1968",
         "sentence": f"of a logistic regression on these records that is released with epsilon {epsilon:.4g} (noise in "
         f"its weights) every reconstruction misses at least {share:.1%} of the variance on average, if records vary "
-        f"like a Gaussian with the covariance of these. The Fisher information, which says how sharply the released weights "
-        f"depend on a record, is averaged over {len(chosen)} records, so this is an estimate.",
+        f"like a Gaussian with the covariance of these. The Fisher information, which says how sharply the released "
+        f"weights depend on a record, is averaged over {len(chosen)} records, so this is an estimate.",
     }  # fmt: skip
 
 

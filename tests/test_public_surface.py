@@ -123,7 +123,11 @@ def test_informed_adversaries() -> None:
 def test_membership_and_attributes() -> None:
     X, y = (part.numpy() for part in divulge.datasets.load("breast-cancer").train)
     model = DecisionTreeClassifier(random_state=0).fit(X[:200], y[:200])
-    for train in (None, DecisionTreeClassifier(), lambda A, b, seed: DecisionTreeClassifier(random_state=seed).fit(A, b)):
+    for train in (
+        None,
+        DecisionTreeClassifier(),
+        lambda A, b, seed: DecisionTreeClassifier(random_state=seed).fit(A, b),
+    ):
         risk = divulge.membership.attack(
             model, members=(X[:200], y[:200]), non_members=(X[200:], y[200:]), train=train, seed=0
         )

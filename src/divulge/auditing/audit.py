@@ -135,13 +135,13 @@ def missing_inputs(target: Target) -> tuple[str, ...]:
     """What a further audit could be given, in a sentence each."""
     said = []
     if target.inputs is None:
-        said.append("Give it training data: the insider, reconstructions and learned copies are judged by it.")
+        said.append("Give the audit training data: the insider, reconstructions and learned copies are judged by it.")
     elif target.unseen is None:
-        said.append("Give it inputs that the model never saw, as a control.")
+        said.append("Give the audit inputs that the model never saw, as a control.")
     if target.access == "label":
         said.append("Grant values, gradients or weights if an attacker has them: few attacks work with labels alone.")
     if target.model is not None and target.recipe is None and target.inputs is not None:
-        said.append("Give it the training recipe: the insider repeats the training.")
+        said.append("Give the audit the training recipe, so that the insider's attack can repeat the training.")
     return tuple(said)
 
 

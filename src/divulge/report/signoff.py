@@ -25,19 +25,27 @@ CONTROL = 60
 SENTENCE = 260
 """The same for sentences that must be read whole."""
 _WORDS = (
-    ("adversary", "somebody who attacks, described by what they can see or hold"),
-    ("label, prediction and explanation client", "somebody who may ask an endpoint for decisions, for numbers, or for "
-     "how the numbers depend on the input"),
-    ("insider", "somebody who holds the model and all training records but one"),
-    ("critical, high, medium, low", "severity by a written rule: who gets what, and how easily"),
+    ("severity", "critical, high, medium or low by a written rule: who gets what, and how easily"),
     ("inconclusive", "the attack did not run to its end, so nothing can be said"),
+    ("exact copy", "a second model that gives the same answer to every input that was tried"),
+    ("up to a scale", "the copy decides the same; its numbers are larger or smaller by a constant factor"),
+    ("logit", "the number from which a model computes a probability"),
+    ("spread", "how much a column varies between records: its standard deviation"),
     ("member", "somebody whose record was used for training"),
-    ("proven bound", "a limit by a theorem, for every attack; private training has one"),
+    ("guard", "a defence in front of the model: label shows decisions only, round:4 rounds to four digits"),
     ("private training", "training with noise, so that one record changes little of what is released"),
-    ("query", "one input that is sent to the model for an answer"),
-    ("epsilon", "how much differential privacy lets one record change what is released; smaller is safer"),
-    ("digest", "a number computed from a file that changes if the file does"),
+    ("epsilon", "how much private training lets one record change what is released; smaller is safer"),
+    ("ReLU", "the usual kind of layer in a neural network"),
+    ("student", "a model that somebody trains on the answers of this one"),
+    ("digest", "a number computed from a file that changes if a byte of the file does"),
 )  # fmt: skip
+_ADVERSARIES: dict[str, str] = {
+    "label client": "asks the model and sees its decisions",
+    "prediction client": "asks and sees the numbers behind decisions",
+    "explanation client": "asks and sees how the numbers depend on the input",
+    "holder of the weights": "has the file of the model",
+    "insider": "has the model and all training records but one",
+}
 
 
 _PRICE = "price-of-protection"
@@ -151,7 +159,8 @@ def worst_cases(report: Report) -> list[WorstCase]:
 def _worst_case(report: Report, adversary: str, found: list[Finding]) -> WorstCase:
     worst = max(found, key=lambda f: (SEVERITIES.index(f.severity), f.state == "inconclusive"))
     result = worst.severity if worst.state == "taken" else worst.state
-    cost = f" Cost: {text.queries(worst.ledger) if worst.ledger.total else 'no query'}, {text.duration(worst.seconds)}."
+    asked = text.asked(worst.ledger) if worst.ledger.total else "no question to the model"
+    cost = f" Cost: {asked}, {text.duration(worst.seconds)}."
     records = next((f.worst_record for f in sorted(found, key=_rank) if f.worst_record), "")
     about_records = any(f.question not in ("copy", "span") for f in found)
     proven = report.guarantee if report.guarantee and about_records else "none"
@@ -181,9 +190,11 @@ def changes(report: Report) -> list[str]:
     from divulge.report.verdict import unfinished
 
     said = [f"{attack.title}: run it to its end." for attack in unfinished(report.findings, report.skipped)]
+    if any(skip.name == _PRICE and skip.ending in ("not tried", "unfinished") for skip in report.skipped):
+        said.append("The residual risk with private training was asked for and not measured: give the audit more time.")
     said += list(report.missing)
     taken = [f for f in sorted(report.findings, key=_rank) if f.state == "taken" and f.remedies and not f.is_advice]
-    said += [f"{f.title}: {f.remedies[0]}" for f in taken]
+    said += [f"{f.remedies[0]} This is against: {f.title}." for f in taken]
     return [_short(sentence, SENTENCE) for sentence in dict.fromkeys(said)][:6]
 
 
@@ -212,6 +223,9 @@ def html(report: Report) -> str:
         "controls": [_short(control, CONTROL) for control in report.controls[:4]],
         "residuals": residuals(report),
         "verdict": [_short(sentence, SENTENCE) for sentence in report.verdict[:6]],
+        "who": _ADVERSARIES,
+        "severity": report.state == "taken",
+        "explained": _first_rows(report.scope),
         "words": _WORDS,
         "disclaimer": regulation.DISCLAIMER,
         "style": _STYLE.read_text(encoding="utf-8"),
@@ -254,8 +268,24 @@ def _no_request(url: str, *arguments: object, **options: object) -> dict[str, An
 
 
 def _by_source(rows: list[regulation.ScopeRow]) -> list[tuple[str, list[tuple[regulation.ScopeRow, str]]]]:
+    """The rows of each text with the reason of each, which is written out where it stands first."""
+    said: dict[str, str] = {}
+    first = [said.setdefault(row.why, row.attack.source + row.attack.name) for row in rows]
+    why = [
+        _short(row.why) if place == row.attack.source + row.attack.name else "As above."
+        for row, place in zip(rows, first, strict=True)
+    ]
     sources = dict.fromkeys(row.attack.source for row in rows)
-    return [(source, [(row, _short(row.why)) for row in rows if row.attack.source == source]) for source in sources]
+    both = list(zip(rows, why, strict=True))
+    return [(source, [(row, reason) for row, reason in both if row.attack.source == source]) for source in sources]
+
+
+def _first_rows(rows: list[regulation.ScopeRow]) -> set[str]:
+    """The names of the classes that are the first to have their meaning, which the table explains there."""
+    meanings: dict[str, str] = {}
+    for row in rows:
+        meanings.setdefault(row.attack.plain, row.attack.source + row.attack.name)
+    return set(meanings.values())
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
@@ -271,7 +301,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("date", report.date),
         ("auditor", report.auditor or "not named"),
         ("command", report.command),
-        ("seed, time", f"{report.seed}, {text.duration(report.seconds)}"),
+        ("seed of random choices; time", f"{report.seed}; {text.duration(report.seconds)}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
     ]
     return [(name, _short(value)) for name, value in facts if value]

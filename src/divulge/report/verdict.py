@@ -131,11 +131,15 @@ def gate(
 
 def _taken(findings: Sequence[Finding]) -> list[str]:
     ranked = sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity))
-    taken: dict[str, list[str]] = {}
+    taken: dict[str, dict[Question, bool]] = {}  # for each adversary, whether a question was answered in part only
     for finding in ranked:
         if finding.severity != "none" and finding.adversary is not None:
-            taken.setdefault(_WHO[finding.adversary], []).append(_WHAT[finding.question][finding.outcome == "partly"])
-    return [f"{who} can {' and '.join(dict.fromkeys(what))}." for who, what in taken.items()]
+            own = taken.setdefault(_WHO[finding.adversary], {})
+            own[finding.question] = own.get(finding.question, True) and finding.outcome == "partly"
+    return [
+        f"{who} can {' and '.join(_WHAT[question][partly] for question, partly in own.items())}."
+        for who, own in taken.items()
+    ]
 
 
 def _not_taken(ran: list[str]) -> str:

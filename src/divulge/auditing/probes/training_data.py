@@ -40,7 +40,7 @@ def _weights_obstacle(target: Target) -> str:
     if not target.grants("weights") or target.model is None:
         return f"the access granted ({target.access}) does not include the weights."
     if target.kind in ("linear", "smooth", "constant"):
-        return f"it is {target.description}; reconstruction by the KKT conditions is for ReLU networks."
+        return f"it is {target.description}; this attack computes records out of networks with ReLU layers."
     try:
         read(target.model)
     except UnsupportedModel as error:

@@ -102,6 +102,7 @@ def test_a_record_is_not_claimed_when_the_model_does_not_hold_it(only_probes: An
     assert names(report).get("informed-linear", "failed") == "failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_smooth_network_is_recognised_from_outside_and_listened_to(seed: int, only_probes: Any) -> None:
     only_probes("span-from-labels", "copy-from-labels")
@@ -278,6 +279,7 @@ def test_what_does_not_belong_together_is_said() -> None:
             divulge.audit(model, **arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_guards_are_part_of_the_target(only_probes: Any) -> None:
     only_probes("copy-from-values")
     report = divulge.audit(relu_network(), guard="round:2", time=20)

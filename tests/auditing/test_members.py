@@ -54,6 +54,7 @@ def test_they_say_what_they_miss(both: None) -> None:
     assert "never saw were not given" in skipped["membership"]
 
 
+@pytest.mark.slow
 def test_a_copy_is_asked_who_was_in_it_beside_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "available_probes", lambda: list(copy_membership.PROBES))
     model = RandomForestClassifier(50, random_state=0).fit(*people(0))
@@ -86,6 +87,7 @@ def test_the_most_exposed_records_come_first_to_the_insider(monkeypatch: pytest.
     assert any(f"Records {rows[0]}, {rows[1]}, {rows[2]} came first" in note for note in found.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("private", [False, True])
 def test_the_informed_adversary_or_canaries_stand_beside_the_attack(
     monkeypatch: pytest.MonkeyPatch, private: bool

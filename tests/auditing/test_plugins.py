@@ -37,6 +37,7 @@ def audited(**options: Any) -> Any:
     return divulge.audit(lambda X: X.sum(axis=1), input_shape=(3,), time=20, **options)
 
 
+@pytest.mark.slow
 def test_an_installed_package_brings_a_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plugin_of_mine.py").write_text(PLUGIN)
     install(tmp_path, "plugin_of_mine", "plugin_of_mine:PROBE", monkeypatch)
@@ -64,6 +65,7 @@ def test_a_package_that_brings_no_probe_is_named(
     assert "plug-in mine" in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_registered_probe_runs_until_it_is_removed() -> None:
     def run(target: Any, seconds: float) -> Finding:
         return Finding("mine", "copy", "label client", "t", "failed", "none", "m", "c")

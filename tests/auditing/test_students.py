@@ -28,6 +28,7 @@ def forest():
     return RandomForestClassifier(20, random_state=0).fit(X[:300], y[:300])
 
 
+@pytest.mark.slow
 def test_a_forest_is_learned_by_a_forest_and_early(forest):
     aim = target(forest)
     assert aim.kind == "piecewise constant"
@@ -86,6 +87,7 @@ def test_every_access_has_a_learned_copy():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_student_of_pictures_is_normalised_by_its_batches_and_ends_in_evaluation_mode():
     plan = StudentPlan("convolutions", False, (1, 16, 16), 3)
     pictures = 50 * torch.rand(90, 256, generator=torch.Generator().manual_seed(0))  # in units of their own

@@ -54,6 +54,7 @@ def test_an_audit_in_python_has_no_fault_of_its_own(pipeline):
     assert not [skip for skip in report.skipped if "fault of its own" in skip.reason]
 
 
+@pytest.mark.slow
 def test_the_command_line_reads_the_tables_as_they_are(pipeline, tmp_path):
     joblib.dump(pipeline, tmp_path / "model.joblib")
     for name, (frame, y) in {"train": people(120, 0), "unseen": people(80, 1)}.items():

@@ -290,6 +290,7 @@ def test_answering_decisions_only_is_not_called_a_stop() -> None:
     assert "What may help, untested" in report.html()
 
 
+@pytest.mark.slow
 def test_a_private_model_is_called_private_with_its_bound_and_needs_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     from divulge.auditing.probes import dp_training
     from divulge.training import Privacy
@@ -351,6 +352,7 @@ def test_kinds_of_networks_that_their_layers_do_not_tell(seed: int) -> None:
     assert kind_by_asking(divulge.oracle(Recurrent(), access="value"), X) in ("smooth", "unknown")
 
 
+@pytest.mark.slow
 def test_probabilities_of_a_logistic_regression_are_not_steps_and_no_guess_skips_an_attack() -> None:
     from sklearn.datasets import load_breast_cancer
     from sklearn.linear_model import LogisticRegression
@@ -390,6 +392,7 @@ def test_predictions_say_what_they_show() -> None:
 # -- figures ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_exact_copy_that_contradicts_the_model_on_the_data_is_not_called_exact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

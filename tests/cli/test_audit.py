@@ -117,6 +117,7 @@ def test_json_holds_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"a": None, "b": [1.0, None], "c": "x"}
 
 
+@pytest.mark.slow
 def test_a_gate_that_cannot_say_exits_6_and_unknown_attacks_exit_2(trained: Path, tmp_path: Path) -> None:
     done = run("audit", str(trained), "--time", "0.01s", "--fail-on", "low", "--out", str(tmp_path), "--json")
     assert done.exit_code == 6, done.stderr

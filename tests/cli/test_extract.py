@@ -28,6 +28,7 @@ def extract(*arguments: object):
     return runner.invoke(app, ["extract", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_an_exact_copy_is_written_and_loads_again(folder, tmp_path):
     result = extract(folder / "relu", "--out", tmp_path / "copy", "--onnx")
     assert result.exit_code == 0, result.output
@@ -49,6 +50,7 @@ def test_json_is_one_object_and_nothing_else(folder):
     assert figures["queries"]["value"] < 100
 
 
+@pytest.mark.slow
 def test_two_hidden_layers_are_copied_with_method_deep(tmp_path):
     torch.manual_seed(1)
     models.save(models.MLP([12, 5, 4, 1]).double(), tmp_path / "deep")
@@ -80,6 +82,7 @@ def test_a_budget_exits_with_4_and_keeps_the_partial_copy(folder, tmp_path):
     assert models.load(tmp_path / "partial")
 
 
+@pytest.mark.slow
 def test_values_the_printed_method_and_softmax_are_a_flag_away(folder):
     assert extract(folder / "relu", "--access", "value", "--quiet").exit_code == 0
     assert extract(folder / "softmax", "--method", "softmax", "--output", "probabilities", "--quiet").exit_code == 0
@@ -111,6 +114,7 @@ def test_a_target_that_is_not_there_is_bad_input(tmp_path):
     assert extract(tmp_path / "nowhere").exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_guard_stands_before_the_model_of_an_exact_attack_too(folder):
     result = extract(folder / "relu", "--access", "value", "--guard", "round:6", "--json")
     figures = json.loads(result.stdout)

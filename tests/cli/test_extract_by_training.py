@@ -33,6 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(divulge.models.save(recipe.train(*digits.train), tmp_path_factory.mktemp("target")))
 
 
+@pytest.mark.slow
 def test_a_curve_and_the_last_copy(folder: str, tmp_path: Path) -> None:
     out = tmp_path / "copy"
     done = runner.invoke(
@@ -121,6 +122,7 @@ def test_an_ensemble_that_learned_again_from_unlabelled_pictures_is_saved_and_op
     assert json.loads((out / "model.json").read_text())["architecture"] == "ensemble"
 
 
+@pytest.mark.slow
 def test_a_guard_stands_before_the_target(folder: str) -> None:
     arguments = [*SOFTMAX, "--queries", "12", "--data", "digits", "--guard", "saliency", "--steps", "30", "--json"]
     done = runner.invoke(app, ["extract", folder, *arguments])

@@ -76,6 +76,7 @@ def test_a_row_of_a_named_set_can_be_left_out_of_what_is_known(tmp_path: Path) -
     assert json.loads(told.stdout)["error"] < 1e-12
 
 
+@pytest.mark.slow
 def test_a_table_is_known_in_its_own_units_and_rows(tmp_path: Path) -> None:
     import joblib
     from sklearn.datasets import load_diabetes

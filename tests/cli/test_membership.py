@@ -59,6 +59,7 @@ def test_a_trained_model_brings_its_data_and_its_recipe(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["method"] == "rmia"
 
 
+@pytest.mark.slow
 def test_bad_input_and_failure_have_their_exit_codes(folder: Path) -> None:
     forest, members = str(folder / "forest.joblib"), str(folder / "members.npz")
     assert run("membership", forest, "--trust-pickle").exit_code == 2
@@ -70,6 +71,7 @@ def test_bad_input_and_failure_have_their_exit_codes(folder: Path) -> None:
     assert budget.exit_code == 4
 
 
+@pytest.mark.slow
 def test_subgroups_a_copy_and_canaries_stand_beside_the_attack(folder: Path, tmp_path: Path) -> None:
     forest = str(folder / "forest.joblib")
     given = [forest, "--trust-pickle", "--members", str(folder / "members.npz"), "--non-members"]
@@ -101,6 +103,7 @@ def test_subgroups_a_copy_and_canaries_stand_beside_the_attack(folder: Path, tmp
     assert run("membership", *given, "--group", "17").exit_code == 2
 
 
+@pytest.mark.slow
 def test_canaries_in_a_private_model_are_printed_beside_its_claim(tmp_path: Path) -> None:
     made = run("train", "--data", "digits", "--widths", "64,32,10", "--rows", "200", "--epochs", "5",
                "--noise-multiplier", "2", "--out", str(tmp_path / "model"), "--quiet")  # fmt: skip

@@ -50,6 +50,7 @@ def test_every_access_recovers_the_span(target: Path, access: str, tmp_path: Pat
     assert (tmp_path / "evidence.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_the_text_says_what_was_found(target: Path, tmp_path: Path) -> None:
     text = run("span", "recover", target / "model", "--out", tmp_path)
     assert "depends on 12 of 64 input dimensions" in text
@@ -59,6 +60,7 @@ def test_the_text_says_what_was_found(target: Path, tmp_path: Path) -> None:
     assert "obfuscate" in run("span", "--help")
 
 
+@pytest.mark.slow
 def test_query_points_are_written_before_the_first_answer(target: Path, tmp_path: Path) -> None:
     told = run_json("span", target / "model", "--points", tmp_path / "p.npy", "--samples", 20, "--seed", 3)
     assert np.array_equal(np.load(tmp_path / "p.npy"), span.query_points(64, 20, seed=3).numpy())

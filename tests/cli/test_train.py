@@ -44,6 +44,7 @@ def test_what_is_written_repeats_the_training(tmp_path: Path, options: list[obje
     assert same(recipe.train(*datasets.training_rows(tmp_path / "m")), released)
 
 
+@pytest.mark.slow
 def test_one_json_object_with_figures_that_are_true(tmp_path: Path) -> None:
     out = json.loads(run("train", "--epochs", 8, "--json", "--out", tmp_path))
     data = datasets.load("digits")
@@ -108,6 +109,7 @@ def test_diverging_training_exits_three(tmp_path: Path) -> None:
     assert "loss became" in run("train", *options, code=3)
 
 
+@pytest.mark.slow
 def test_data_shows_what_is_on_disk(tmp_path: Path) -> None:
     told = json.loads(run("data", "--data-dir", tmp_path, "--json"))
     assert told["digits"]["train"] == 1438

@@ -43,6 +43,7 @@ def test_a_noise_multiplier_says_what_it_spends(tmp_path: Path) -> None:
     assert "at delta 1e-05" in text
 
 
+@pytest.mark.slow
 def test_two_ways_at_once_and_no_delta_are_refused(tmp_path: Path) -> None:
     for arguments, sentence in (
         (["--epsilon", "3", "--noise-multiplier", "1"], "not both"),
@@ -74,6 +75,7 @@ def test_a_seed_for_the_noise_is_possible_and_claims_no_epsilon(tmp_path: Path, 
     assert told["recipe"]["privacy"]["claim"] == "seeded: no guarantee"
 
 
+@pytest.mark.slow
 def test_scaling_by_the_datas_own_extremes_is_not_covered_and_declared_bounds_are(tmp_path: Path) -> None:
     code, text, _ = _train(tmp_path, "--epsilon", "3", "--epochs", "1", "--batch-size", "0")
     assert code == 0

@@ -12,6 +12,7 @@ from scipy.optimize import least_squares
 from divulge.core.optim import AnnealedAdam, Descent, levenberg_marquardt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("options", "theirs"),

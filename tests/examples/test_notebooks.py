@@ -9,7 +9,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES, EXECUTED = ROOT / "examples", ROOT / "build" / "notebooks" / "examples"
@@ -20,6 +19,8 @@ MOST_IN_A_CELL = 100_000
 
 def run(name: str, folder: Path, **expressions: str) -> dict[str, Any]:
     """Run a notebook in ``folder``; returns the values of expressions in its namespace."""
+    from nbclient import NotebookClient  # takes a second to import
+
     notebook = nbformat.read(EXAMPLES / name, as_version=4)
     pairs = ", ".join(f"{key!r}: {expression}" for key, expression in expressions.items())
     notebook.cells.append(nbformat.v4.new_code_cell(f"import json\nprint(json.dumps({{{pairs}}}))"))

@@ -65,6 +65,7 @@ def test_values_copy_two_layers_exactly():
     assert error(model, stolen.model, 20) < 1e-7
 
 
+@pytest.mark.slow
 def test_data_in_units_of_its_own_and_probabilities():
     model = nn.Sequential(*network(12, 8, 6, 3, seed=1), nn.Softmax(dim=1))
     rows = 5 + 2 * torch.randn(200, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -69,6 +69,7 @@ def test_gradients_alone_are_enough_once_the_values_set_the_level(
     assert min(learned(target, digits, match="gradients", seed=seed) for seed in SEEDS) > 0.93
 
 
+@pytest.mark.slow
 def test_the_printed_loss_learns_too(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     assert learned(target, digits, method="paper") > 0.75
 
@@ -154,6 +155,7 @@ def test_integrated_gradients_are_recognised_and_undone(target: nn.Module, digit
     assert undone > max(0.85, raw - 0.1)
 
 
+@pytest.mark.slow
 def test_a_linear_layer_is_not_solved_from_gradients_that_are_partly_hidden(digits: divulge.datasets.Dataset) -> None:
     from divulge.oracles.guards.explained import Explained
 
@@ -258,6 +260,7 @@ def test_a_softmax_regression_is_solved_from_one_gradient(digits: divulge.datase
     assert verified.check(oracle, 50) < 1e-9
 
 
+@pytest.mark.slow
 def test_a_linear_student_of_another_network_is_fitted(target: nn.Module, digits: divulge.datasets.Dataset) -> None:
     oracle = divulge.oracle(target, access="gradient")
     stolen = by_training(oracle, "softmax", digits.train.X, queries=30, steps=QUICK)

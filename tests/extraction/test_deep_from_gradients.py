@@ -40,6 +40,7 @@ def test_certifies_networks_of_two_hidden_layers_within_eight_thousand_gradients
     assert error(model, stolen) < 1e-9
 
 
+@pytest.mark.slow
 def test_several_outputs_and_the_same_shape_on_disk(tmp_path):
     model = network(12, 6, 8, 3, seed=1)
     stolen = extract(model)
@@ -71,6 +72,7 @@ def test_a_network_deeper_than_the_layers_allowed_is_named():
     assert "layers" in stolen.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

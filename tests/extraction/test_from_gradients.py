@@ -162,6 +162,7 @@ def test_a_width_that_is_too_small_is_said():
     assert "more than the 5" in stolen.notes[0]
 
 
+@pytest.mark.slow
 def test_tiny_weights_beside_large_ones_are_found():
     base = network(20, 12, 4)
     model = with_neurons(base, normal(3, 20, seed=1), normal(3, seed=2), 1e-6 * normal(1, 3, seed=3))
@@ -217,6 +218,7 @@ def test_deeper_networks_are_recognised(seed):
     assert "more than one hidden layer" in stolen.reason
 
 
+@pytest.mark.slow
 def test_leaky_units_and_hard_tanh_are_relu_networks_too():
     torch.manual_seed(0)
     leaky = nn.Sequential(nn.Linear(20, 16), nn.LeakyReLU(), nn.Linear(16, 2)).double()

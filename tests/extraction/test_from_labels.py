@@ -50,6 +50,7 @@ def test_one_hidden_layer_is_rebuilt_neuron_by_neuron(widths, seed):
     assert set(stolen.agreement_near.values()) == {1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("widths", [[7, 1], [7, 4]])
 def test_linear_and_softmax_regression(widths):
     model = balanced_network(widths, 3)
@@ -91,6 +92,7 @@ def test_every_row_stays_within_the_bounds():
     assert stolen.equivalent, stolen.reason
 
 
+@pytest.mark.slow
 def test_a_budget_that_ends_keeps_the_copy_so_far():
     oracle = divulge.oracle(balanced_network([8, 6, 1], 0), access="label", budget=3000)
     with pytest.raises(BudgetExhausted) as caught:

@@ -136,6 +136,7 @@ def test_slanted_steps_are_never_called_exact():
     assert stolen.reason
 
 
+@pytest.mark.slow
 def test_probabilities_of_zero_and_one_do_not_make_a_copy_exact():
     digits = np.random.default_rng(0).integers(0, 17, (400, 12)).astype(float)
     labels = (digits[:, 0] * 3 + digits[:, 1] * 5 + digits[:, 2] * digits[:, 3]).astype(int) % 7
@@ -172,6 +173,7 @@ def test_the_command_writes_a_copy_that_loads(tmp_path):
     assert models.load(tmp_path / "copy")(torch.zeros(2, 4, dtype=torch.float64)).shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_the_probe_of_an_audit_copies_a_tree_exactly():
     tree = DecisionTreeClassifier(max_depth=4, random_state=0).fit(*IRIS)
     target = open_target(tree, IRIS, AuditOptions(access="value"))

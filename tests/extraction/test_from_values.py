@@ -110,6 +110,7 @@ def test_several_outputs_share_their_kinks():
     assert stolen.check(oracle, 200) < 1e-8 * stolen.scale
 
 
+@pytest.mark.slow
 def test_a_first_layer_of_low_rank_costs_less_without_being_told():
     oracle = divulge.oracle(random_network(200, 60, 1, rank=8), access="value")
     stolen = from_values(oracle, seed=0)
@@ -155,6 +156,7 @@ def test_rounded_answers_are_noticed_and_the_achievable_precision_stated(decimal
             assert stolen.worst_error < 1e-5 * stolen.scale
 
 
+@pytest.mark.slow
 def test_noisy_answers_are_noticed():
     target = random_network(20, 8, 3)
     g = torch.Generator().manual_seed(0)

@@ -91,6 +91,7 @@ def test_a_model_that_is_swapped_midway_is_never_exact() -> None:
         assert not attack(divulge.oracle(Function(swapped), access="gradient", input_shape=[6]), seed=0).exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("combine", ["maximum", "absolute value"])
 def test_maxima_and_absolute_values_of_networks_are_exact_only_where_every_row_agrees(combine: str) -> None:
     f, g = _layers(2, 5, 4), _layers(3, 5, 4)  # both are networks of two hidden layers, which some attacks copy

@@ -39,6 +39,7 @@ def test_a_logistic_regression_takes_about_sixty_answers(seed):
     assert off_by(stolen, model, X) < 5e-14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", [1e-4, 1e4])
 def test_a_logistic_regression_in_own_units_that_is_unsure_or_sure_of_everything(strength):
     X, y = CANCER
@@ -50,6 +51,7 @@ def test_a_logistic_regression_in_own_units_that_is_unsure_or_sure_of_everything
     assert off_by(stolen, model, X) < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_a_perceptron_behind_a_scaler_is_exact(seed):
     X, y = CANCER

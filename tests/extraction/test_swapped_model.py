@@ -72,6 +72,7 @@ def attacked(model: Exchanged, attack: str, at: int) -> extraction.Extraction | 
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_copy_is_exact_that_an_answer_contradicts(attack: str, change: str) -> None:

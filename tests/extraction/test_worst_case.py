@@ -64,6 +64,7 @@ def test_the_error_is_tiny_at_few_queries(kind, size, seed):
     assert stolen.as_dict()["relative_error"] == stolen.relative_error
 
 
+@pytest.mark.slow
 def test_clusters_become_few_neurons():
     stolen = worst_case(divulge.oracle(network("clusters", 20, 50, 1, 1e-6), access="value"), seed=1)
     assert stolen.width < 40

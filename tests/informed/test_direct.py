@@ -177,6 +177,7 @@ class TestBadInput:
         with pytest.raises(AttackFailed, match="already contains the target"):
             divulge.informed.direct(RECIPE, RECIPE.train(X[KNOWN], y[KNOWN]), X[KNOWN], y[KNOWN])
 
+    @pytest.mark.slow
     def test_copies_are_noted(self):
         rows = torch.cat([X[KNOWN], X[5:6]])
         labels = torch.cat([y[KNOWN], y[5:6]])
@@ -184,6 +185,7 @@ class TestBadInput:
         record = divulge.informed.direct(RECIPE, model, rows, labels, runs=8)
         assert any("copies of others" in note for note in record.notes)
 
+    @pytest.mark.slow
     def test_sentences(self):
         model = released(RECIPE, [300])[0]
         known = X[KNOWN], y[KNOWN]

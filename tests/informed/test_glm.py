@@ -82,6 +82,7 @@ def test_liblinear_penalises_its_scaled_intercept():
     assert record.y == targets[7]
 
 
+@pytest.mark.slow
 def test_sample_weights_are_undone():
     weights = np.random.default_rng(3).uniform(0.2, 3, len(ROWS))
     for estimator, targets in (CASES["ridge"], CASES["softmax"], CASES["poisson"]):
@@ -181,6 +182,7 @@ class TestWithoutIntercept:
 
 
 class TestSeveralUnknown:
+    @pytest.mark.slow
     @pytest.mark.parametrize("unknown", [(5, 90), (17, 300, 301)])
     def test_a_softmax_model_gives_them_all_away(self, unknown):
         known = np.delete(np.arange(400), unknown)
@@ -225,6 +227,7 @@ class TestBadInput:
     def released(self):
         return fitted(LogisticRegression(**EXACT), LABELS, 3)
 
+    @pytest.mark.slow
     def test_a_known_set_that_holds_the_target(self):
         with pytest.raises(AttackFailed, match="contains the target"):
             divulge.informed.glm(LinearRegression().fit(ROWS, NUMBERS), ROWS, NUMBERS)

@@ -80,6 +80,7 @@ def test_without_reference_models_auto_is_hardly_below_the_best_single_score() -
     assert np.mean(behind) > -0.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_combination_finds_nothing_where_there_is_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -118,6 +119,7 @@ def test_the_result_has_rates_controls_classes_and_the_most_exposed(cancer: Data
     assert risk.picture(tmp_path / "roc.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_a_model_of_other_records_gives_nobody_away(cancer: Data, seed: int) -> None:
     (X, y), (U, v) = halves("breast-cancer", seed)
@@ -129,6 +131,7 @@ def test_a_model_of_other_records_gives_nobody_away(cancer: Data, seed: int) -> 
     assert risk.epsilon < 0.7
 
 
+@pytest.mark.slow
 def test_exact_recall_is_found_with_labels_alone() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 6)), rng.integers(0, 2, 400)
@@ -172,6 +175,7 @@ def test_networks_recipes_functions_and_weights() -> None:
     assert gradients.auc > 0.5
 
 
+@pytest.mark.slow
 def test_a_copy_tells_of_members_what_the_answers_carried(cancer: Data, forest: Any) -> None:
     options: dict[str, Any] = {"train": forest, "shadows": 2}
     same = divulge.membership.on_copy(forest, forest, *cancer, **options)
@@ -208,6 +212,7 @@ def test_a_killed_run_goes_on_from_the_models_that_it_kept(cancer: Data, forest:
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_records_of_both_sides_are_refused_and_a_coincidence_is_left_out(cancer: Data, forest: Any) -> None:
     (X, y), (U, v) = cancer
     with pytest.raises(InvalidInput, match="50 of the 335 non-members are members too"):
@@ -218,6 +223,7 @@ def test_records_of_both_sides_are_refused_and_a_coincidence_is_left_out(cancer:
     assert "1 non-members equal a member" in risk.notes[0]
 
 
+@pytest.mark.slow
 def test_another_distribution_is_named_and_is_not_called_a_success() -> None:
     rng = np.random.default_rng(0)
     X, U = rng.normal(0, 1, (300, 4)), rng.normal(1, 1, (300, 4))
@@ -229,6 +235,7 @@ def test_another_distribution_is_named_and_is_not_called_a_success() -> None:
     assert not risk.success
 
 
+@pytest.mark.slow
 def test_too_few_records_for_the_rate_asked(cancer: Data, forest: Any) -> None:
     risk = divulge.membership.attack(forest, *cancer, check_distribution=False)
     with pytest.raises(InvalidInput, match=r"285 non-members cannot show a false positive rate of 0\.001"):

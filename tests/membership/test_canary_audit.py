@@ -42,6 +42,7 @@ def noise_of(epsilon: float, batch_size: int | None) -> float:
                      else "pld")  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 4.0, 8.0])
 def test_the_limit_lies_below_the_claim_and_above_a_third_of_it_where_that_is_possible(
     digits: Data, epsilon: float

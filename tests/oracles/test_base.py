@@ -62,6 +62,7 @@ def test_non_finite_rows_are_refused_and_cost_nothing(make, bad, ask):
     assert oracle.ledger.total == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.0, 1.0, -1.0])
 @pytest.mark.parametrize("widths", [[4, 8, 1], [4, 8, 8, 2], [4, 3], [4, 1, 1]])
 @pytest.mark.parametrize("activation", ["relu", "elu", "softplus", "tanh"])
@@ -251,6 +252,7 @@ def test_no_budget_has_no_end():
     assert "nothing asked" in repr(small().ledger)
 
 
+@pytest.mark.slow
 def test_ledger_and_budget_are_exact_with_many_threads():
     oracle = small(budget=10_000)
     answered = []

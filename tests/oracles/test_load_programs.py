@@ -130,6 +130,7 @@ def test_the_command_line_shows_its_own_syntax(net):
     assert "load it with divulge span whole.pt --quiet --trust-pickle." in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_pickle_from_a_script_names_the_line_and_that_line_loads_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     saving = "torch.save(Net(), 'net.pt'); joblib.dump(Net(), 'net.joblib')"

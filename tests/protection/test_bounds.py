@@ -136,6 +136,7 @@ def test_the_smallest_noise_of_sampled_training_is_on_the_safe_side() -> None:
         assert mechanisms.subsampled_bound(0.01, noise_multiplier=noise, sampling_rate=0.3, steps=20) <= gamma
 
 
+@pytest.mark.slow
 def test_with_every_record_in_every_batch_the_sampled_bound_is_the_gaussian_one() -> None:
     sampled = mechanisms.subsampled_bound(1e-3, noise_multiplier=10.0, sampling_rate=1.0, steps=100)
     assert sampled == pytest.approx(reconstruction_bound(1e-3, gaussian=1.0), rel=5e-3)
@@ -165,6 +166,7 @@ def test_the_inverse_answers_are_just_enough(gamma: float) -> None:
     assert reached == pytest.approx(gamma, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_rarely_sampled_record_needs_next_to_no_noise() -> None:
     assert inverse_bounds.smallest_noise(math.log(1e-9), 0.9, steps=10, sampling_rate=0.01) < 0.4
 

@@ -16,6 +16,7 @@ FULL = {"widths": [4, 3], "epochs": 40}
 SAMPLED = {**FULL, "batch_size": 20}
 
 
+@pytest.mark.slow
 def test_full_batches_and_samples_are_accounted_for() -> None:
     full = guarantee_of(Recipe(**FULL, privacy=Privacy(noise_multiplier=5.0)))
     assert full is not None

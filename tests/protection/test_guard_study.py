@@ -42,6 +42,7 @@ def test_without_a_guard_the_copy_is_exact_and_the_span_whole(study: StudySetup)
     assert guard_cost("", study).decisions_changed == 0
 
 
+@pytest.mark.slow
 def test_rounding_stops_the_exact_copy_but_not_the_learned_one(study: StudySetup) -> None:
     assert not run_attack("round:2", "exact copy from values", study, budget=20_000).exact
     plain, rounded = (run_attack(name, "learned copy from values", study) for name in ("", "round:2"))
@@ -51,6 +52,7 @@ def test_rounding_stops_the_exact_copy_but_not_the_learned_one(study: StudySetup
     assert 0 < price.answer_error < 0.01
 
 
+@pytest.mark.slow
 def test_behind_labels_only_the_label_client_learns(study: StudySetup) -> None:
     refused = run_attack("label", "exact copy from values", study)
     assert refused.note.startswith("refused")
@@ -100,6 +102,7 @@ def test_the_query_budget_is_set_by_whichever_attack_is_there_first(study: Study
         query_budget(1.5)
 
 
+@pytest.mark.slow
 def test_a_learning_curve_behind_a_guard_rises(study: StudySetup) -> None:
     curve = learning_curve("round:3", study, (15, 120), attacks=["learned copy from values"])
     assert curve.mean("values", 120)[0] > curve.mean("values", 15)[0]

@@ -38,6 +38,7 @@ def test_pictures_of_3072_pixels_have_a_finite_logarithm() -> None:
     assert priors.log_kappa_uniform(3072, 0.9) == pytest.approx(3072 * math.log(0.9))
 
 
+@pytest.mark.slow
 def test_kappa_from_data_agrees_with_the_closed_form_of_the_prior_it_was_drawn_from() -> None:
     generator = torch.Generator().manual_seed(0)
     data = torch.randn(8000, 4, generator=generator)
@@ -61,6 +62,7 @@ def test_kappa_is_measured_in_the_error_that_was_chosen() -> None:
         assert kappa.ceiling >= area
 
 
+@pytest.mark.slow
 def test_kappa_is_not_fitted_to_the_records_it_is_measured_on() -> None:
     X, _ = datasets.load("digits").train
     close = priors.estimate_kappa(X, 0.005)
@@ -95,6 +97,7 @@ def test_the_ceiling_counts_the_chance_that_no_record_fell_into_the_best_ball() 
     assert many.ceiling == pytest.approx(1 - 0.025 ** (1 / 200))
 
 
+@pytest.mark.slow
 def test_the_limit_holds_for_all_guesses_at_once_and_hardly_depends_on_the_seed() -> None:
     X, _ = datasets.load("breast-cancer").train
     scaled = (X - X.mean(dim=0)) / X.std(dim=0)
@@ -106,6 +109,7 @@ def test_the_limit_holds_for_all_guesses_at_once_and_hardly_depends_on_the_seed(
     assert max(one.upper for one in found) < 1.3 * min(one.upper for one in found)
 
 
+@pytest.mark.slow
 def test_who_knows_all_columns_but_one_has_a_larger_kappa() -> None:
     # the bound of the population says nothing about them: the caveat of every sentence with kappa in it
     data = torch.randn(2000, 6, generator=torch.Generator().manual_seed(0))
@@ -178,6 +182,7 @@ def test_nonsense_gets_one_clear_sentence() -> None:
             call()
 
 
+@pytest.mark.slow
 def test_next_to_no_noise_is_accounted_for_in_seconds_and_on_the_safe_side() -> None:
     fine = accounting.epsilon_spent(noise_multiplier=0.3, steps=200, delta=1e-5, sampling_rate=0.1)
     limit = accounting.epsilon_spent(noise_multiplier=0.3, steps=200, delta=1e-5)

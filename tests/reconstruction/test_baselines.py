@@ -19,6 +19,7 @@ from divulge.training import margin
 from ..margin_targets import Target, odd_digits
 
 
+@pytest.mark.slow
 def test_model_inversion_drives_outputs_apart_inside_the_range(target: Target) -> None:
     rebuilt = baselines.model_inversion(target.model, starts=40, steps=60, mean=target.mean)
     out = read(target.model)(rebuilt)[:, 0]

@@ -44,6 +44,7 @@ def test_the_result_is_in_order_and_repeatable(target: Target, found: Reconstruc
     assert torch.equal(again.samples, found.samples)
 
 
+@pytest.mark.slow
 def test_labels_are_those_of_the_inputs_found(target: Target, found: Reconstruction) -> None:
     match = found.match(target.X, target.unseen)
     good = match.pair_correlation > match.threshold

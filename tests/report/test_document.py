@@ -96,6 +96,7 @@ def test_the_json_follows_the_published_schema(tmp_path: Path) -> None:
     assert document["findings"][0]["measures"]["odd"] is None  # JSON has no NaN
 
 
+@pytest.mark.slow
 def test_the_page_asks_nothing_of_the_network_and_runs_nothing() -> None:
     page = report(finding()).html()
     for tag, attributes in tags_of(page):
@@ -108,12 +109,18 @@ def test_the_page_asks_nothing_of_the_network_and_runs_nothing() -> None:
     assert len(page) < 5_000_000
 
 
+@pytest.mark.slow
 def test_the_first_sentences_say_what_was_taken_and_by_whom() -> None:
     insider = finding("one", "medium", question="informed", adversary="insider", outcome="partly")
     advice = finding("two", "none", question="protection", adversary=None)
     data = finding("data", "critical", question="training-data")
     made = report(
-        advice, insider, finding(), finding("again"), data, skipped=[Skipped("x", "t", "r", "unfinished", "high")]
+        advice,
+        insider,
+        finding(),
+        finding("again", outcome="partly"),
+        data,
+        skipped=[Skipped("x", "t", "r", "unfinished", "high")],
     )
     assert made.verdict == [
         "Anyone who may ask for predictions can compute training records and copy the model.",
@@ -177,6 +184,7 @@ def test_the_ending_of_the_name_decides_the_form(tmp_path: Path) -> None:
         report().save(tmp_path / "r.docx")
 
 
+@pytest.mark.slow
 def test_changes_between_two_reports_are_found_worst_first(tmp_path: Path) -> None:
     old = report(finding("a", "low"), finding("b", "high"), finding("gone", "low"), finding("same", "low"))
     new = report(
@@ -217,6 +225,7 @@ def test_numbers_are_written_for_people() -> None:
     assert [duration(v) for v in (0.2, 42, 300)] == ["under a second", "42 s", "5.0 min"]
 
 
+@pytest.mark.slow
 def test_pictures_are_png_and_colours_survive() -> None:
     assert as_picture(np.arange(12.0), (3, 2, 2)).shape == (2, 2, 3)
     assert as_picture(np.ones(4), (1, 2, 2)).max() == 0  # nothing to stretch

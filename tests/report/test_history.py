@@ -98,6 +98,7 @@ def test_other_files_are_no_history(tmp_path: Path) -> None:
     assert not (tmp_path / "new.sqlite").exists()
 
 
+@pytest.mark.slow
 def test_the_command_adds_to_a_file_and_shows_it(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 

@@ -63,12 +63,13 @@ def test_each_adversary_is_shown_at_their_worst() -> None:
     ]  # fmt: skip
     assert cases[0].record == "Record 17 came back."
     assert cases[0].with_protection == "not measured"
-    assert cases[1].measured == "title of d. Cost: 2,100 values, 3 s."
+    assert cases[1].measured == "title of d. Cost: 2,100 predictions, 3 s."
     assert cases[1].with_protection == "Guard round:2."
     assert changes(made)[0] == "title of b: run it to its end."
     assert "title of d: Guard round:2." in changes(made)
 
 
+@pytest.mark.slow
 def test_residual_risk_is_shown_with_and_without_the_recommended_protection(weasyprint: None) -> None:
     rows = (
         (2.5, 0.9, 0.85, 0.97, 0.02, 0.05, 0.01, 0.11, 0.0, 0.07),
@@ -110,7 +111,8 @@ def test_two_tagged_pages_with_everything_to_decide_on(weasyprint: None, tmp_pat
     whole = " ".join(" ".join(text).split())
     for expected in (
         "ward.joblib", "ab" * 8, "R. Keller", "2026-01-31", "1,000 queries a day", "title of d", "signature",
-        "membership inference", "NISTAML.031", "no legal advice", "Directions: run it to its end.",
+        "membership inference", "NISTAML.031", "no legal advice", "Directions: run it to its end.", "SEVERITY: HIGH",
+        "sees the numbers behind decisions", "Somebody finds out what a person did not disclose.", "As above.",
     ):  # fmt: skip
         assert expected in whole, expected
     import pypdfium2

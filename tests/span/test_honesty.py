@@ -42,6 +42,7 @@ def wine() -> Any:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("access", ["gradient", "value", "label"])
 def test_a_model_in_raw_units_shows_all_directions_where_its_data_lies(wine: Any, access: Any) -> None:
     assert recover(wine, access, inputs=WINE.data).rank == 13
@@ -116,6 +117,7 @@ def test_a_direction_that_random_slices_rarely_show_is_not_called_absent() -> No
     assert all(span.rank == 3 or not span.complete for span in spans)
 
 
+@pytest.mark.slow
 def test_a_rank_that_cannot_be_verified_is_partial_and_says_so() -> None:
     digits = divulge.datasets.load("digits")
     recipe = divulge.Recipe(widths=[64, 16, 10], activation="tanh", learning_rate=0.05, momentum=0.9, epochs=15,

@@ -54,6 +54,7 @@ def test_what_is_relevant_is_answered_the_same(trained: MLP, span: Span, digits:
     assert float((seen - digits[:50]).norm()) > 1
 
 
+@pytest.mark.slow
 def test_noise_ten_times_the_input_changes_nothing(trained: MLP, span: Span, digits: Tensor) -> None:
     noisy = obfuscate(digits, span, 10.0, seed=1)
     told = measure(divulge.oracle(trained, access="value"), digits, noisy)

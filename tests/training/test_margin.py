@@ -63,6 +63,7 @@ def test_the_diagnosis_solves_the_stationarity_equation() -> None:
     assert told.layers[0] == pytest.approx(float(left.norm() / theta.norm()), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_diagnosis_does_not_depend_on_how_large_the_weights_are(target: Target) -> None:
     told = diagnose(target.model, target.X, target.y)
     network = read(target.model)

@@ -226,6 +226,7 @@ def test_digits_are_learnt(digits: datasets.Dataset) -> None:
     assert steps[-1].done == steps[-1].total == recipe.steps(len(data.train.y))
 
 
+@pytest.mark.slow
 def test_a_convolutional_network_takes_flat_rows(digits: datasets.Dataset) -> None:
     architecture = {"architecture": "two-conv", "shape": [1, 8, 8], "filters": [8, 16], "dense": 32}
     recipe = Recipe(architecture=architecture, epochs=20, optimiser="adam", learning_rate=0.01, batch_size=20)

@@ -74,6 +74,7 @@ def test_gradients_need_fewer_queries_and_the_oracle_counts_them(regression: nn.
     json.dumps(made.as_dict())
 
 
+@pytest.mark.slow
 def test_without_true_labels_only_agreement_is_known(regression: nn.Module) -> None:
     digits = divulge.datasets.load("digits")
     oracle = divulge.oracle(regression, access="gradient")
@@ -173,6 +174,7 @@ def test_every_row_of_the_figures_names_a_target_that_exists() -> None:
         targets.target("mnist/nothing")
 
 
+@pytest.mark.slow
 def test_a_target_is_trained_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("DIVULGE_DATA", str(tmp_path / "data"))
     first = targets.target("digits/softmax")

@@ -93,6 +93,7 @@ def test_random_combinations_estimate_the_whole_loss() -> None:
     assert abs(float(draws.mean() - whole(student, answers, generator))) < 4 * spread
 
 
+@pytest.mark.slow
 def test_a_residual_network_with_batch_norm_can_be_a_student() -> None:
     target = divulge.models.build("one-hidden", shape=(64,), outputs=3, width=8, seed=0)
     oracle = divulge.oracle(target, access="gradient")

@@ -65,6 +65,7 @@ def test_twenty_pictures_give_every_neuron_that_they_switch_on(digits: divulge.d
         assert same_labels(stolen.model, model, digits.test.X) > 0.97
 
 
+@pytest.mark.slow
 def test_a_float64_target_is_rebuilt_to_the_last_digits(digits: divulge.datasets.Dataset) -> None:
     model = trained(digits, 0, precision="float64")
     oracle = divulge.oracle(model, access="gradient")

@@ -80,6 +80,7 @@ def test_a_sample_of_the_known_rows_stands_for_all_in_the_derivative():
     assert torch.allclose((close * r).sum(dim=1), (few.backward(r) * dZ).sum(dim=1), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_many_known_rows_are_sampled_and_few_are_not():
     generator = torch.Generator().manual_seed(3)
     X, y = torch.rand(4100, 4, generator=generator), torch.randint(0, 2, (4100,), generator=generator)

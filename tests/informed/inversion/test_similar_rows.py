@@ -27,6 +27,7 @@ def test_a_known_row_adds_its_summed_deltas_times_itself(options):
     torch.testing.assert_close(added, expected, rtol=2e-3, atol=2e-3 * float(expected.abs().max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"epochs": 60}, {"epochs": 20, "batch_size": 50, "momentum": 0.0}])
 def test_twins_have_the_unknown_row_s_label_and_are_closer_than_its_class(options):
     recipe = Recipe(**{**OPTIONS, "learning_rate": 0.2, **options})

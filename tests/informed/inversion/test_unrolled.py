@@ -77,6 +77,7 @@ def test_its_sweeps_are_derivatives(name):
     assert (left - right).abs().max() <= 1e-10 * left.abs().max()
 
 
+@pytest.mark.slow
 def test_it_agrees_with_the_hand_written_program():
     recipe = Recipe(**{**BASE, **MLP})
     X, y = data()

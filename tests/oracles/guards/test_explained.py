@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from divulge.models import MLP
 from divulge.oracles.guards import Rounded, guard
 from divulge.oracles.guards.explained import Explained
 
-pytest.importorskip("captum")
+pytestmark = pytest.mark.skipif(find_spec("captum") is None, reason="needs captum")
 X = torch.randn(15, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
@@ -34,6 +35,7 @@ def test_saliency_is_the_absolute_gradient_unless_told_otherwise():
     torch.testing.assert_close(guard("saliency:signed")(target()).gradient(X)[1], gradients)
 
 
+@pytest.mark.slow
 def test_integrated_gradients_add_up_to_the_change_from_the_baseline():
     oracle = target(activation="tanh")
     values, maps = Explained(oracle, "integrated-gradients", steps=60, baseline=0.5).gradient(X)

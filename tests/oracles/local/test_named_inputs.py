@@ -61,6 +61,7 @@ def test_token_ids_are_the_nearest_whole_numbers_that_the_embedding_knows():
         divulge.oracle(model)
 
 
+@pytest.mark.slow
 def test_an_audit_takes_the_length_from_the_data():
     model = Bag()
     y = model(IDS).argmax(dim=1)

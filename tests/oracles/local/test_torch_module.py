@@ -37,6 +37,7 @@ def test_values_gradients_and_labels_are_the_models_own(activation, seed):
     assert (oracle.input_dim, oracle.output_dim) == (6, 4)
 
 
+@pytest.mark.slow
 def test_a_convolutional_network_takes_flat_rows_and_pictures():
     model = models.build("two-conv", shape=(1, 8, 8), filters=(2, 3), dense=6, dtype=torch.float64).eval()
     oracle = divulge.oracle(model, access="gradient")

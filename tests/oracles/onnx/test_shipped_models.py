@@ -85,6 +85,7 @@ def test_several_inputs_and_outputs_lie_side_by_side_under_their_names(tmp_path)
         divulge.oracle(path, input_shape=(3,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [LogisticRegression(max_iter=500), RandomForestClassifier(5, random_state=0)])
 def test_a_scikit_learn_classifier_with_its_zipmap(tmp_path, model):
     skl2onnx = pytest.importorskip("skl2onnx")
@@ -172,6 +173,7 @@ def test_one_shape_serves_every_input_that_is_open_like_it(tmp_path):
     assert masked.value([[3, 4]]).tolist() == [[3, 4]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--input-shape", "3,6,6"], []])
 def test_the_shape_on_the_command_line_reaches_the_audit(tmp_path, words):
     kernel = np.random.default_rng(0).standard_normal((2, 3, 3, 3)).astype(np.float32)

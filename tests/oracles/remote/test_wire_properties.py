@@ -86,6 +86,7 @@ def replying(content, headers=None):
     return lambda url, body_=None, **options: Reply(httpx.Headers(headers or {}), body)
 
 
+@pytest.mark.slow
 @given(METADATA)
 @MANY
 def test_any_metadata_is_a_signature_or_a_sentence(metadata):
@@ -97,6 +98,7 @@ def test_any_metadata_is_a_signature_or_a_sentence(metadata):
     assert said or signature.input_shape
 
 
+@pytest.mark.slow
 @given(
     TENSORS, st.binary(max_size=40), st.none() | st.integers(0, 100) | st.sampled_from(["²", "-1", "1e3", "9" * 5000])
 )
@@ -108,6 +110,7 @@ def test_any_tensors_are_arrays_or_a_bad_answer(outputs, blob, length):
     assert said or all(isinstance(tensor, np.ndarray) for tensor in tensors.values())
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200), st.sampled_from(["value", "gradient", "label"]))
 @MANY
 def test_any_bytes_are_an_answer_or_a_bad_answer(body, kind):
@@ -116,6 +119,7 @@ def test_any_bytes_are_an_answer_or_a_bad_answer(body, kind):
         protocol_for(URL, None).ask(kind, ROWS, signature, replying(body))
 
 
+@pytest.mark.slow
 @given(ANY, st.sampled_from(["http://host/v1/models/m", "http://host/invocations"]), st.sampled_from([None, "y"]))
 @MANY
 def test_nested_lists_of_anything_are_an_answer_or_a_bad_answer(predictions, url, name):
@@ -125,6 +129,7 @@ def test_nested_lists_of_anything_are_an_answer_or_a_bad_answer(predictions, url
     assert said or len(answer) == len(ROWS)
 
 
+@pytest.mark.slow
 @given(st.none() | st.text(max_size=40), st.none() | st.text(max_size=40))
 @MANY
 def test_any_retry_after_is_a_number_of_seconds_or_nothing(header, date):

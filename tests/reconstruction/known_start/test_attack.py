@@ -25,6 +25,7 @@ def digits(n: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return X[order[:n]], y[order[:n]], X[order[500:800]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_all_inputs_come_back_exactly_with_their_labels(seed: int) -> None:
     X, y, unseen = digits(8, seed)

@@ -6,7 +6,6 @@ import os
 import sqlite3
 from pathlib import Path
 
-import optuna
 import pytest
 from torch import nn
 
@@ -80,6 +79,8 @@ def test_trials_of_many_machines_meet_in_postgresql(model: nn.Module) -> None:
 
 @pytest.mark.slow
 def test_a_trial_whose_process_died_is_made_up_for(model: nn.Module, tmp_path: Path) -> None:
+    import optuna  # takes half a second
+
     storage = tmp_path / "search.db"
     reconstruction.search(model, n=6, trials=1, settings=QUICK, storage=storage)
     (study,) = optuna.get_all_study_summaries(f"sqlite:///{storage}")
@@ -101,6 +102,7 @@ def test_says_what_it_needs_and_when_nothing_came(model: nn.Module, tmp_path: Pa
         reconstruction.from_weights(model, settings=QUICK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("storage", "sentence"),
     [

@@ -67,6 +67,7 @@ def test_a_group_equals_the_plain_training(name, position):
         assert (got[row] - expected).abs().max() <= 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("half", "tolerance"), [(False, 1e-3), (True, 3e-2)])
 def test_lower_precision_stays_close(half, tolerance):
     recipe = Recipe(**BASE)

@@ -10,6 +10,7 @@ from divulge.core.errors import InvalidInput
 from divulge.training.batched.subsets import supported, train_on_parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -31,6 +31,7 @@ def test_sampled_batches_cannot_be_replayed_from_the_recipe(tmp_path: Path) -> N
     assert torch.equal(_weights(seeded), _weights(seeded))
 
 
+@pytest.mark.slow
 def test_the_seed_of_the_weights_says_nothing_about_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows that were drawn, against those that the recipe's seed leads to in torch and in Opacus."""
     from opacus.utils.uniform_sampler import UniformWithReplacementSampler

@@ -46,6 +46,7 @@ def test_the_clipped_sum_equals_clipping_every_examples_own_gradient(loss: str, 
         torch.testing.assert_close(ours[0], total, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_every_step_matches_opacus_with_the_same_noise() -> None:
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer

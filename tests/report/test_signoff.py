@@ -66,7 +66,7 @@ def test_each_adversary_is_shown_at_their_worst() -> None:
     assert cases[1].measured == "title of d. Cost: 2,100 predictions, 3 s."
     assert cases[1].with_protection == "Guard round:2."
     assert changes(made)[0] == "title of b: run it to its end."
-    assert "title of d: Guard round:2." in changes(made)
+    assert "Guard round:2. This is against: title of d." in changes(made)
 
 
 @pytest.mark.slow

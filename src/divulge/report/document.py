@@ -15,7 +15,7 @@ from divulge.core.html import cell, table
 from divulge.core.json import dumps
 from divulge.core.storage import write
 from divulge.core.text import clean
-from divulge.report import regulation, text
+from divulge.report import regulation, text, words
 from divulge.report import verdict as verdicts
 from divulge.report.findings import QUESTIONS, SEVERITIES, Finding, Severity, Skipped, State, at_least, worst
 
@@ -290,6 +290,8 @@ class Report:
                 if (items := [item for item in self.skipped if item.ending == ending])
             ],
             "disclaimer": regulation.DISCLAIMER,
+            "who": words.ADVERSARIES,
+            "words": words.WORDS,
             "style": style(),
         }
 

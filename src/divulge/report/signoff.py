@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from divulge.core.errors import MissingPackage
-from divulge.report import regulation, text
+from divulge.report import regulation, text, words
 from divulge.report.findings import SEVERITIES, Finding
 
 if TYPE_CHECKING:
@@ -24,30 +24,6 @@ CONTROL = 60
 """The same for declared controls, which stand in a narrow column."""
 SENTENCE = 260
 """The same for sentences that must be read whole."""
-_WORDS = (
-    ("severity", "critical, high, medium or low by a written rule: who gets what, and how easily"),
-    ("inconclusive", "the attack did not run to its end, so nothing can be said"),
-    ("exact copy", "a second model that gives the same answer to every input that was tried"),
-    ("up to a scale", "the copy decides the same; its numbers are larger or smaller by a constant factor"),
-    ("logit", "the number from which a model computes a probability"),
-    ("spread", "how much a column varies between records: its standard deviation"),
-    ("member", "somebody whose record was used for training"),
-    ("guard", "a defence in front of the model: label shows decisions only, round:4 rounds to four digits"),
-    ("private training", "training with noise, so that one record changes little of what is released"),
-    ("epsilon", "how much private training lets one record change what is released; smaller is safer"),
-    ("ReLU", "the usual kind of layer in a neural network"),
-    ("student", "a model that somebody trains on the answers of this one"),
-    ("digest", "a number computed from a file that changes if a byte of the file does"),
-)  # fmt: skip
-_ADVERSARIES: dict[str, str] = {
-    "label client": "asks the model and sees its decisions",
-    "prediction client": "asks and sees the numbers behind decisions",
-    "explanation client": "asks and sees how the numbers depend on the input",
-    "holder of the weights": "has the file of the model",
-    "insider": "has the model and all training records but one",
-}
-
-
 _PRICE = "price-of-protection"
 
 
@@ -223,10 +199,10 @@ def html(report: Report) -> str:
         "controls": [_short(control, CONTROL) for control in report.controls[:4]],
         "residuals": residuals(report),
         "verdict": [_short(sentence, SENTENCE) for sentence in report.verdict[:6]],
-        "who": _ADVERSARIES,
+        "who": words.ADVERSARIES,
         "severity": report.state == "taken",
         "explained": _first_rows(report.scope),
-        "words": _WORDS,
+        "words": words.WORDS,
         "disclaimer": regulation.DISCLAIMER,
         "style": _STYLE.read_text(encoding="utf-8"),
     }

@@ -1,0 +1,30 @@
+"""What the words of a report mean, for a reader who knows none of the papers."""
+
+from __future__ import annotations
+
+from divulge.report.findings import Adversary
+
+WORDS = (
+    ("severity", "critical, high, medium or low by a written rule: who gets what, and how easily"),
+    ("inconclusive", "the attack did not run to its end, so nothing can be said"),
+    ("exact copy", "a second model that gives the same answer to every input that was tried"),
+    ("up to a scale", "the copy decides the same; its numbers are larger or smaller by a constant factor"),
+    ("logit", "the number from which a model computes a probability"),
+    ("spread", "how much a column varies between records: its standard deviation"),
+    ("member", "somebody whose record was used for training"),
+    ("guard", "a defence in front of the model: label shows decisions only, round:4 rounds to four digits"),
+    ("private training", "training with noise, so that one record changes little of what is released"),
+    ("epsilon", "how much private training lets one record change what is released; smaller is safer"),
+    ("ReLU", "the usual kind of layer in a neural network"),
+    ("student", "a model that somebody trains on the answers of this one"),
+    ("digest", "a number computed from a file that changes if a byte of the file does"),
+)  # fmt: skip
+"""The technical words of a report, each with what it means."""
+ADVERSARIES: dict[Adversary, str] = {
+    "label client": "asks the model and sees its decisions",
+    "prediction client": "asks and sees the numbers behind decisions",
+    "explanation client": "asks and sees how the numbers depend on the input",
+    "holder of the weights": "has the file of the model",
+    "insider": "has the model and all training records but one",
+}
+"""Each adversary by what they can see or hold."""

@@ -163,7 +163,8 @@ class GradientAttack:
     def _repair_holdout(self) -> str:
         """Further lines until the hold-out points agree; a reason if they never will."""
         rows = self._holdout()
-        failures, fewest, asked = 0, len(rows) + 1, False
+        failures, fewest = 0, len(rows) + 1
+        ask_at = [0, 1]  # failures: before a line is spent on residuals, and once more
         for _ in range(REPAIRS):
             rest = rows.minus(self.copy)
             wrong = wrong_rows(rest, self.tolerance)
@@ -172,8 +173,8 @@ class GradientAttack:
                 return ""
             failures = 0 if count < fewest else failures + 1
             fewest = min(fewest, count)
-            if failures >= 1 and not asked and not self.quality.coarse and 2 * count > len(wrong):
-                asked = True
+            if ask_at and failures >= ask_at[0] and not self.quality.coarse and 2 * count > len(wrong):
+                ask_at = ask_at[1:]
                 if model_kind.bends(self.target, self.copy, self.tolerance, self.generator):
                     return DEEPER
             if failures > PATIENCE:

@@ -29,17 +29,26 @@ def confirmed(
         Y = hyperplane_points(space, layers, neuron, STARTS, rng)
         if len(Y) < 2:
             kept += [] if neuron.doubtful else [neuron]
-        elif _kinks(space, layers, neuron, _apart(layers, found, Y, rng)).mean() >= REAL:
-            kept.append(replace(neuron, doubtful=False))
+        else:
+            row, bias = np.array([other.row for other in found]), np.array([other.bias for other in found])
+            if _kinks(space, layers, neuron, _apart(layers, row, bias, Y, rng)).mean() >= REAL:
+                kept.append(replace(neuron, doubtful=False))
     return kept
 
 
-def _apart(layers: KnownLayers, found: list[Neuron], Y: Array, rng: np.random.Generator) -> Array:
+def is_neuron(
+    space: QuerySpace, layers: KnownLayers, neuron: Neuron, row: Array, bias: Array, rng: np.random.Generator
+) -> bool:
+    """Whether 5 points of a hyperplane are kinks, in cells of the layer's other neurons ``row``, ``bias`` far apart."""
+    Y = hyperplane_points(space, layers, neuron, STARTS, rng)
+    return len(Y) > 1 and bool(_kinks(space, layers, neuron, _apart(layers, row, bias, Y, rng)).mean() >= REAL)
+
+
+def _apart(layers: KnownLayers, row: Array, bias: Array, Y: Array, rng: np.random.Generator) -> Array:
     """Few of the points, in cells of units below and neurons of the layer that differ most from each other."""
     if len(Y) <= POINTS:
         return Y
     activation, on, _ = layers.units(Y)
-    row, bias = np.array([neuron.row for neuron in found]), np.array([neuron.bias for neuron in found])
     cell = np.concatenate([on, activation @ row.T + bias > 0], axis=1)
     chosen = [int(rng.integers(len(Y)))]
     distance = (cell != cell[chosen[0]]).sum(axis=1)

@@ -49,7 +49,8 @@ FIRST_CHECKS = 300
 """Fresh rows while much is wrong."""
 EXTREMES = 0.03
 """Extreme rows for each layer, as a share of the fresh rows."""
-FARTHER = 5.0
+FARTHER = (3.0, 5.0, 10.0, 30.0)
+"""Distances of further fresh rows, in lengths of a typical input: far out other cells are reached."""
 FAR = 100.0
 SEGMENTS, MORE_SEGMENTS = 16, 12
 ATTEMPTS = 14
@@ -62,9 +63,13 @@ PRECISE = 1e-12
 """A copy that is off by more than this share of the deviation is polished, though it agrees."""
 MOST_UNSEEN = 60
 """Entries that were never seen are asked about one by one only if they are no more."""
+OUTSIDE_TYPICAL = 1.5
+"""Rows at least so many times as long as a typical input lie outside the typical ones."""
 COPY_ROWS, DISTANCES = 4000, (1.0, 5.0, 25.0, FAR)
 """Rows, and their distances, at which neurons that are always on stay on in the copy."""
 WRONG_SEGMENTS = 4
+IMPRECISION = 1e-2
+"""Errors above this share of the deviation are due to neurons or entries that were missed, not to imprecise rows."""
 IMPRECISE = 1e-7
 """Errors below this share of the deviation are imprecision, not neurons that were missed."""
 
@@ -141,8 +146,10 @@ class DeepAttack:
                 reason = self._judged(search)
                 if not reason:
                     return ""
-                if search.survey.segments > searched:  # through rows where the copy is wrong
-                    continue
+                if search.search_leftover(peeled.layers) or search.survey.segments > searched:
+                    continue  # that, or segments through rows where the copy is wrong
+            elif search.search_leftover(peeled.layers):
+                continue
             search.add_segments(MORE_SEGMENTS, peeled.stuck or search.base)
         return f"The layers were not found completely. {reason[:1].upper()}{reason[1:]}."
 
@@ -208,13 +215,13 @@ class DeepAttack:
         layers = copy.layers
         doubtful = [depth for depth, entries in search.unseen.items() if entries.any() and depth < len(layers)]
         search.settled = layers.first(max(len(search.base), min([*doubtful, len(layers) - 1])))
-        return verification.reason.rstrip(".")
+        return f"{verification.reason.rstrip('.')}{_where_wrong(verification)}"
 
     def _polished(self, wrong: float) -> bool:
         """Refine the copy by the values of all rows asked; whether it then agrees with all of them."""
         copy = self.copy
         assert copy is not None
-        if wrong > MOST_WRONG:
+        if wrong > MOST_WRONG or (wrong and self._neurons_are_missing()):
             return False
         X, truth = self.oracle.answers()
         precise = self.space.precise(truth)
@@ -230,6 +237,14 @@ class DeepAttack:
             return False
         self.copy = refined
         return True
+
+    def _neurons_are_missing(self) -> bool:
+        """Whether the copy is off by more than imprecise or unseen weights explain."""
+        assert self.copy is not None
+        assert self.verification is not None
+        assert self.search is not None
+        large = self.verification.worst > IMPRECISION * self.verification.scale
+        return large and not self.search.unseen_entries(self.copy.layers)
 
     def _entries_without_effect(self, search: LayerSearch, *, again: bool) -> str:
         """Ask where entries that were never seen would matter most; a reason if they do, and cannot be solved for."""
@@ -271,7 +286,8 @@ class DeepAttack:
 
     def _unusual_rows(self, copy: DeepCopy, checks: int) -> Tensor:
         """Rows farther out than typical ones, and rows at the ends of what each layer's activations can be."""
-        rows = [FARTHER * self.rng.normal(size=(checks // 4, self.oracle.input_dim))]
+        distance = np.resize(np.minimum(FARTHER, self.space.reach), checks // 4)
+        rows = [distance[:, None] * self.rng.normal(size=(checks // 4, self.oracle.input_dim))]
         count = max(1, int(EXTREMES * checks))
         for depth in range(len(copy.layers) + 1):
             extremes = extreme_points(copy.space, copy.layers.first(depth), count, self.rng)
@@ -339,3 +355,14 @@ class DeepAttack:
                 "no trace, and neurons on the same hyperplane count as one."
             )
         return tuple(notes)
+
+
+def _where_wrong(verification: Verification) -> str:
+    """Where the wrong rows lie, if all typical rows agree and the others lie farther out."""
+    wrong = verification.off > verification.allowed
+    if not bool(wrong.any()) or bool(wrong[: verification.typical].any()):
+        return ""
+    nearest = float(row_size(verification.X[wrong]).min())
+    if nearest < OUTSIDE_TYPICAL:
+        return ""
+    return f"; typical inputs agree, the nearest of these lies {nearest:.1f} times as far out"

@@ -13,7 +13,7 @@ import numpy as np
 from divulge.extraction.layers.known_layers import Array
 from divulge.extraction.layers.partial_rows import OUTSIDE, PartialRows
 
-MOST = 100
+MOST = 60
 """Kinks compared, the strongest first."""
 GROUPS = 20
 PARALLEL = 1e-5
@@ -35,7 +35,8 @@ def hidden_groups(rows: PartialRows, used: Array) -> list[list[int]]:
     visible = [_visible(rows, k) for k in left.tolist()]
     agree = np.zeros((len(left), len(left)), bool)
     for i, j in itertools.combinations(range(len(left)), 2):
-        agree[i, j] = agree[j, i] = _parallel(*visible[i], *visible[j])
+        if not (rows.full[left[i]] and rows.full[left[j]]):  # those were compared entry by entry
+            agree[i, j] = agree[j, i] = _parallel(*visible[i], *visible[j])
     groups = []
     for _ in range(GROUPS):
         count = agree.sum(axis=1)

@@ -9,7 +9,8 @@ import numpy as np
 from divulge.core.progress import report
 from divulge.extraction.layers.candidate_test import confirmed
 from divulge.extraction.layers.known_layers import Array, KnownLayers
-from divulge.extraction.layers.linear_units import LinearPart, linear_part
+from divulge.extraction.layers.leftover_kinks import seldom_on
+from divulge.extraction.layers.linear_units import linear_part
 from divulge.extraction.layers.neuron import Neuron
 from divulge.extraction.layers.orientation import orientation
 from divulge.extraction.layers.partial_rows import OUTSIDE, PartialRows
@@ -34,7 +35,7 @@ SELDOM, SELDOM_AT_FIRST = 10, 6
 PATIENT = 4
 """Patience from which on a neuron of unknown side is kept with both."""
 POINTS_A_SIDE = 3
-"""Points asked on each side of a neuron's hyperplane, to tell neurons that are always on."""
+"""Points asked on each side of a neuron's hyperplane, to tell its active side and neurons that are always on."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,16 @@ class LayerSearch:
         long = np.linalg.norm(end - begin, axis=1) > SHORTEST * np.linalg.norm(begin, axis=1)
         if long.any():
             self.survey.add(begin[long], end[long], START)
+
+    def search_leftover(self, layers: KnownLayers) -> bool:
+        """Look for neurons that are seldom on among the few kinks left; whether segments were searched for them."""
+        open_ = self._open(layers)
+        depth, pairs = seldom_on(self.survey, layers, open_, len(self.base), self.rng)
+        if depth is None:
+            return False
+        self.survey.add(np.array([begin for begin, _ in pairs]), np.array([end for _, end in pairs]), START)
+        self.settled = layers.first(min(depth, len(self.settled)))
+        return True
 
     def peel(self) -> Peeled:
         """All layers that the survey tells, starting from those that are settled."""
@@ -153,9 +164,11 @@ class LayerSearch:
         weight = np.array([neuron.row for neuron in found])
         bias = np.array([neuron.bias for neuron in found])
         sign = orientation(self.survey, layers, weight, bias, self.rng)
+        if (sign == 0).any() and not last and self._ask_with_all_on(layers, weight, bias):
+            sign = orientation(self.survey, layers, weight, bias, self.rng)
         unknown = sign == 0
         if unknown.any() and not last:
-            linear = self._linear_part(layers, weight, bias)
+            linear = linear_part(self.survey, layers, weight, bias, self.rng)
             if linear is not None:
                 rows = np.concatenate([weight * linear.sign[:, None], linear.rows])
                 mask = np.arange(len(rows)) >= len(weight)
@@ -170,16 +183,15 @@ class LayerSearch:
             np.concatenate([weight, -weight[unknown]]), np.concatenate([bias, -bias[unknown]])
         )  # fmt: skip
 
-    def _linear_part(self, layers: KnownLayers, weight: Array, bias: Array) -> LinearPart | None:
-        """What neurons that are always on add, from samples where all units below are on; more are asked if needed."""
-        found = linear_part(self.survey, layers, weight, bias, self.rng)
-        if found is not None or not len(layers) or len(weight) >= layers.width:
-            return found
+    def _ask_with_all_on(self, layers: KnownLayers, weight: Array, bias: Array) -> bool:
+        """Ask where all units below are on, on both sides of each neuron: gradients show there what they combine."""
+        if not len(layers):
+            return False
         Y = all_on_points(self.survey.space, layers, weight, bias, POINTS_A_SIDE, self.rng)
-        if len(Y) < 2 * len(bias):
-            return None
+        if not len(Y):
+            return False
         self.survey.add_points(Y)
-        return linear_part(self.survey, layers, weight, bias, self.rng)
+        return True
 
 
 def with_identity(layers: KnownLayers) -> KnownLayers:

@@ -29,6 +29,7 @@ class PartialRows:
 
     def __init__(self, survey: Survey, layers: KnownLayers, open_: Array) -> None:
         self.survey, self.layers = survey, layers
+        self._compact: dict[int, Array] = {}
         self.index = np.flatnonzero(open_)
         self.normal = survey.data.normal[self.index]
         self.weight = survey.data.weight[self.index]
@@ -145,15 +146,24 @@ class PartialRows:
 
     def equations(self, k: int, columns: Array) -> Array:
         """Homogeneous equations for (w[columns], b): J^T w is parallel to the normal, and w a + b is zero."""
+        compact = self._compact.get(k)
+        if compact is None:
+            compact = self._compact[k] = self._compact_equations(k)
+        place = np.searchsorted(columns, np.flatnonzero(self.on[k]))
+        block = np.zeros((len(compact), len(columns) + 1))
+        block[:, np.append(place, len(columns))] = compact
+        return block
+
+    def _compact_equations(self, k: int) -> Array:
+        """The equations of one kink, for the entries at the units that are on there and the bias."""
         visible = self.jacobian[k][self.on[k]]
         Q, R = np.linalg.qr(visible.T)
         inside = Q.T @ self.normal[k]
         inside /= np.linalg.norm(inside)
         R = (R - np.outer(inside, inside @ R)) / np.linalg.norm(visible)
-        block = np.zeros((len(R) + 1, len(columns) + 1))
-        place = np.searchsorted(columns, np.flatnonzero(self.on[k]))
-        block[:-1, place] = R
-        block[-1, place], block[-1, -1] = self.activation[k][self.on[k]], 1.0
+        block = np.zeros((len(R) + 1, len(visible) + 1))
+        block[:-1, :-1] = R
+        block[-1] = np.append(self.activation[k][self.on[k]], 1.0)
         block[-1] /= np.linalg.norm(block[-1])
         return block
 

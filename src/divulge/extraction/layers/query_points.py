@@ -17,6 +17,8 @@ ASCENT_STEPS, PROJECTIONS = 25, 40
 CORNER = 4.0
 """How much one unit counts for more than the others in a corner."""
 CORRECTIONS, TRIES, MARGIN = 80, 8, 0.01
+ROOM = 10.0
+"""Points of a hyperplane keep away from units below by so many times the distance at which they are asked."""
 FARTHEST = 12.0
 """Extreme points lie at most so many lengths of a typical point from the origin."""
 
@@ -90,6 +92,10 @@ def hyperplane_points(
     good &= largest < 100
     if space.positive:
         good &= (Y > 0).all(axis=1)
+    normal = neuron.row @ layers.maps(Y)[2]
+    length = np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-12)
+    room = ROOM * space.beside * np.median(np.abs(Y), axis=1, keepdims=True) * normal / length
+    good &= ~layers.cross(Y - room, Y + room)  # projections between two cells may end where they meet
     return np.asarray(Y[good])
 
 

@@ -18,6 +18,8 @@ from divulge.extraction.layers.query_space import QuerySpace
 from divulge.extraction.layers.survey import Survey
 
 STARTS, STEPS = 48, 40
+LEAST_ENTRY, LARGEST_ENTRY = 0.8, 3.0
+"""How large the unknown entry may be: the second number of typical entries of a row of unit length, and the first."""
 ASCENTS, TELLING = 48, 12
 """Paths towards rows where an entry would matter, and how many of them are asked."""
 ABOVE_ZERO = 1e-6
@@ -48,7 +50,8 @@ def segment_for_entry(
     hidden = layers.units(Y)[2] < on.sum(axis=1)
     score = np.where(good, activation[:, unit] / np.maximum(length, 1e-9) + 10.0 * hidden, np.inf)
     best = int(np.argmin(score))
-    half = (0.8 * activation[best, unit] + 1e-4) / length[best] ** 2 * normal[best]
+    entry = LEAST_ENTRY + LARGEST_ENTRY / np.sqrt(max(1, int(neuron.known.sum())))
+    half = (entry * activation[best, unit] + 1e-4) / length[best] ** 2 * normal[best]
     begin, end = Y[best] - half, Y[best] + half
     if not space.positive:
         return begin, end

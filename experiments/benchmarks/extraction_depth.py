@@ -1,9 +1,13 @@
 """Any depth: how many networks are copied exactly, at what cost, and whether a claim is ever false.
 
 ``python -m experiments extraction_depth``; weights are N(0, 1 / fan-in) and biases N(0, 0.3^2), with fresh seeds, or
-trained on the digits of scikit-learn, and none is left out. Every claim is checked on 200,000 points that are not in
-the ledger, half of them five times as far out. The part "not ReLU layers" holds functions that must not be claimed:
-a maximum over pieces, a skip connection, leaky units, and networks deeper than ``layers=``.
+trained on the digits of scikit-learn or on MNIST, and none is left out. Every claim is checked on 200,000 points that
+are not in the ledger, half of them five times as far out. Every network is a part of its own, so that a run may be
+made in slices (``--only "20-16-16-1, gradients" --seed 5 --seeds 5``); rows sum up all that were measured.
+
+The growth with depth and width is drawn beside the line k h (Milli 2019, section 7, asks for O(k h) queries). The last
+part are 500 small functions of depth 1 to 6 that may not be plain ReLU networks: a maximum over pieces, an absolute
+value, skip connections and leaky units are among them.
 """
 
 from __future__ import annotations
@@ -12,13 +16,15 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import divulge
-from divulge.extraction import Extraction, from_gradients, from_values
+from divulge.core import plots
+from divulge.extraction import from_gradients, from_values
 from divulge.models import MLP
 from experiments.plan import Plan
 
@@ -36,8 +42,15 @@ GRADIENTS = (
 )
 VALUES = ("20-16-16-1", "80-40-20-1")
 TRAINED = ("64-32-16-10", "64-32-32-16-10")
-NETWORKS, FIRST_SEED = 20, 70_000
+MNIST = "784-128-128-10"
+NETWORKS, FIRST_SEED = 20, 90_000
 """Networks of each row; their seeds were not used while settings were chosen."""
+DEPTHS, DEEP_WIDTH = range(1, 9), 16
+WIDTHS, WIDE_DEPTH = (8, 16, 32, 64, 128), 2
+"""Growth: networks of width 16 and depth 1 to 8 behind 64 inputs, and of depth 2 behind twice as many inputs."""
+KINDS = ("relu", "maximum", "absolute", "skip", "leaky")
+FUNCTIONS, BUDGET = 500, 60_000
+FIGURE = Path("docs/results/extraction_growth.png")
 
 
 def network(widths: list[int], seed: int) -> MLP:
@@ -52,10 +65,10 @@ def network(widths: list[int], seed: int) -> MLP:
     return model
 
 
-def trained(widths: list[int], seed: int) -> MLP:
-    """A network trained on digits, in float64."""
-    X, y = divulge.datasets.load("digits").train
-    recipe = divulge.Recipe(widths=widths, activation="relu", loss="cross-entropy", seed=seed, epochs=30)
+def trained(widths: list[int], seed: int, data: str = "digits", epochs: int = 30) -> MLP:
+    """A network trained on digits or MNIST, in float64."""
+    X, y = divulge.datasets.load(data).train
+    recipe = divulge.Recipe(widths=widths, activation="relu", loss="cross-entropy", seed=seed, epochs=epochs)
     model: Any = recipe.train(X, y)
     return model.double()
 
@@ -73,31 +86,45 @@ def worst_error(model: nn.Module, copy: nn.Module, inputs: int) -> float:
     return worst / scale
 
 
-def measure(
-    widths: list[int], networks: int, access: str, make: Callable[[list[int], int], MLP]
-) -> dict[str, object]:  # fmt: skip
-    """One row of the table."""
-    found: list[Extraction] = []
-    errors, seconds, false = [], [], 0
-    for seed in range(networks):
-        model = make(widths, FIRST_SEED + seed)
-        oracle = divulge.oracle(model, access="gradient" if access == "gradient" else "value")
-        began = time.process_time()
-        stolen = (from_gradients if access == "gradient" else from_values)(oracle, seed=FIRST_SEED + seed)
-        seconds.append(time.process_time() - began)
-        error = worst_error(model, stolen.model, widths[0])
-        false += stolen.exact and error > FALSE
-        found.append(stolen)
-        errors += [error] if stolen.exact else []
-    exact = [stolen for stolen in found if stolen.exact]
+def measure(widths: list[int], seed: int, access: str, make: Callable[[list[int], int], MLP]) -> dict[str, object]:
+    """One network: what the copy cost, and how far it is off."""
+    model = make(widths, seed)
+    return attacked(model, widths[0], seed, access)
+
+
+def attacked(model: nn.Module, inputs: int, seed: int, access: str, **options: Any) -> dict[str, object]:
+    """What a copy of one function cost, and how far it is off where it calls itself exact."""
+    attack, granted = (from_gradients, "gradient") if access == "gradient" else (from_values, "value")
+    oracle = divulge.oracle(model, access=granted, input_shape=(inputs,), **options)  # type: ignore[arg-type]
+    began = time.process_time()
+    try:
+        stolen = attack(oracle, seed=seed)
+    except divulge.BudgetExhausted as error:
+        return {"exact": False, "false": False, "reason": str(error)}
+    seconds = time.process_time() - began
+    error = worst_error(model, stolen.model, inputs) if stolen.exact else None
     return {
-        "widths": widths, "access": access, "networks": networks, "exact": len(exact), "false": false,
-        "median_gradients": statistics.median(stolen.cost.gradient for stolen in found),
-        "median_values": statistics.median(stolen.cost.value for stolen in found),
-        "most_rows": max(stolen.cost.total for stolen in found),
-        "median_verification": statistics.median(stolen.verification.total for stolen in exact) if exact else None,
-        "worst_error": max(errors, default=None), "cpu_seconds": statistics.median(seconds),
-        "not_exact": [stolen.reason for stolen in found if not stolen.exact],
+        "exact": stolen.exact, "false": error is not None and error > FALSE, "gradients": stolen.cost.gradient,
+        "values": stolen.cost.value, "verification": stolen.verification.total, "error": error,
+        "cpu_seconds": seconds, "widths": stolen.widths, "reason": stolen.reason,
+        "without_effect": stolen.facts.get("entries_without_effect", 0),
+    }  # fmt: skip
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, object]:
+    """One row of the table, over all networks that were measured."""
+    exact = [row for row in rows if row["exact"]]
+
+    def middle(name: str, among: list[dict[str, Any]]) -> float | None:
+        return statistics.median(row[name] for row in among) if among else None
+
+    return {
+        "networks": len(rows), "exact": len(exact), "false": sum(row["false"] for row in rows),
+        "median_gradients": middle("gradients", exact), "median_values": middle("values", exact),
+        "most_rows": max((row["gradients"] + row["values"] for row in exact), default=None),
+        "median_verification": middle("verification", exact), "cpu_seconds": middle("cpu_seconds", exact),
+        "worst_error": max((row["error"] for row in exact), default=None),
+        "not_exact": [row["reason"] for row in rows if not row["exact"]],
     }  # fmt: skip
 
 
@@ -114,51 +141,100 @@ class Skip(nn.Module):
 
 
 class PairMaximum(nn.Module):
-    """The larger of each two neighbouring inputs."""
+    """The larger of each input and its neighbour."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.maximum(x[:, ::2], x[:, 1::2])
+        return torch.maximum(x, x.roll(1, dims=1))
 
 
-def others(kind: str, seed: int) -> tuple[nn.Module, int]:
-    """A function that is no ReLU network of at most ``layers`` hidden layers, and that number."""
+class Absolute(nn.Module):
+    """|x|."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+
+def function(seed: int) -> tuple[nn.Module, int]:
+    """A small function of depth 1 to 6 with units of one kind, and its number of inputs."""
+    generator = torch.Generator().manual_seed(50_000 + seed)
     torch.manual_seed(50_000 + seed)
-    linear = nn.Linear
-    if kind == "maximum":
-        model = nn.Sequential(linear(10, 8), PairMaximum(), linear(4, 6), nn.ReLU(), linear(6, 1))
-    elif kind == "skip":
-        model = nn.Sequential(linear(10, 8), nn.ReLU(), Skip(8), linear(8, 6), nn.ReLU(), linear(6, 1))
-    elif kind == "leaky":
-        model = nn.Sequential(linear(10, 6), nn.LeakyReLU(), linear(6, 6), nn.LeakyReLU(), linear(6, 1))
-    else:
-        model = nn.Sequential(linear(10, 6), nn.ReLU(), linear(6, 6), nn.ReLU(), linear(6, 6), nn.ReLU(), linear(6, 1))
-        return model.double(), 2
-    return model.double(), 8
+    kind, depth = KINDS[seed % len(KINDS)], 1 + seed % 6
+    inputs, *widths = torch.randint(3, 10, (depth + 1,), generator=generator).tolist()
+    parts: list[nn.Module] = []
+    before = inputs
+    for place, width in enumerate(widths):
+        parts.append(nn.Linear(before, width))
+        odd = place == depth // 2
+        units = {"maximum": PairMaximum(), "absolute": Absolute(), "leaky": nn.LeakyReLU()}.get(kind) if odd else None
+        parts.append(units or nn.ReLU())
+        parts += [Skip(width)] if odd and kind == "skip" else []
+        before = width
+    return nn.Sequential(*parts, nn.Linear(before, 1)).double(), inputs
 
 
-def must_not_claim(networks: int) -> dict[str, object]:
-    """Functions of other kinds: exact copies are welcome where they agree everywhere, false claims are counted."""
-    exact, false, total = 0, 0, 0
-    for kind in ("maximum", "skip", "leaky", "deeper"):
-        for seed in range(networks):
-            model, layers = others(kind, seed)
-            stolen = from_gradients(divulge.oracle(model, access="gradient", budget=60_000), seed=seed, layers=layers)
-            total, exact = total + 1, exact + stolen.exact
-            false += stolen.exact and worst_error(model, stolen.model, 10) > FALSE
-    return {"functions": total, "exact": exact, "false": false}
+def one_function(seed: int) -> dict[str, object]:
+    """A function of any kind: exact copies are welcome where they agree everywhere, false claims are counted."""
+    model, inputs = function(seed)
+    return {"kind": KINDS[seed % len(KINDS)], **attacked(model, inputs, seed, "gradient", budget=BUDGET)}
+
+
+def growth_shapes() -> dict[str, list[int]]:
+    """The networks of the figure."""
+    shapes = {f"growth, depth {k}": [64, *[DEEP_WIDTH] * k, 1] for k in DEPTHS}
+    return shapes | {f"growth, width {h}": [2 * h, *[h] * WIDE_DEPTH, 1] for h in WIDTHS}
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Gradients and seconds against depth and width, with a multiple of k h beside them."""
+    figure = plots.new_figure(9.0, 6.0)
+    for column, (what, sizes, each) in enumerate(
+        (("depth", list(DEPTHS), DEEP_WIDTH), ("width", list(WIDTHS), WIDE_DEPTH))
+    ):
+        points = [
+            (size, row) for size in sizes for name, row in results.items() if name.startswith(f"growth, {what} {size},")
+        ]
+        for place, quantity in enumerate(("gradients", "cpu_seconds")):
+            axes = figure.add_subplot(2, 2, 1 + column + 2 * place)
+            for exact, marker, color in ((True, "o", "C0"), (False, "x", "C3")):
+                shown = [(size, row[quantity]) for size, row in points if row["exact"] is exact]
+                if shown:
+                    axes.plot(*zip(*shown, strict=True), marker, color=color, label="exact" if exact else "not exact")
+            ratio = [row["gradients"] / (size * each) for size, row in points if row["exact"]]
+            if quantity == "gradients" and ratio:
+                slope = statistics.median(ratio)
+                axes.plot(sizes, [slope * size * each for size in sizes], color="0.6", label=f"{slope:.0f} k h")
+            axes.set(xlabel=what, ylabel="gradients" if quantity == "gradients" else "processor seconds", yscale="log")
+            axes.legend(fontsize=8)
+    plots.save(figure, path)
 
 
 def run(plan: Plan) -> dict[str, Any]:
-    """All rows of the table, and the functions that must not be claimed."""
+    """All networks of the table, the growth, and the functions of other kinds."""
     torch.set_num_threads(1)
-    rows = [(name, "gradient", network) for name in GRADIENTS]
-    rows += [(name, "value", network) for name in VALUES]
-    rows += [(name, "gradient", trained) for name in TRAINED]
+    rows: list[tuple[str, list[int], str, Callable[[list[int], int], MLP], int]] = []
+    for name, access in [*((name, "gradient") for name in GRADIENTS), *((name, "value") for name in VALUES)]:
+        rows.append((f"{name}, {access}s", _shape(name), access, network, NETWORKS))
+    rows += [(f"{name}, gradients, digits", _shape(name), "gradient", trained, NETWORKS) for name in TRAINED]
+    mnist = partial(trained, data="mnist", epochs=4)
+    rows += [(f"{MNIST}, {access}s, mnist", _shape(MNIST), access, mnist, 1) for access in ("gradient", "value")]
+    rows += [(name, shape, "gradient", network, 1) for name, shape in growth_shapes().items()]
     parts: dict[str, Callable[[], dict[str, object]]] = {
-        f"{name}, {access}s{', digits' if make is trained else ''}": partial(
-            measure, [int(part) for part in name.split("-")], plan.seeds or NETWORKS, access, make
-        )
-        for name, access, make in rows
+        f"{name}, seed {seed}": partial(measure, shape, FIRST_SEED + seed, access, make)
+        for name, shape, access, make, count in rows
+        for seed in plan.seeds_of(count)
     }
-    parts["not ReLU layers"] = partial(must_not_claim, plan.seeds or 10)
-    return plan.measure("extraction_depth", parts)
+    functions = plan.seeds_of(FUNCTIONS)
+    parts |= {f"functions of other kinds, seed {seed}": partial(one_function, seed) for seed in functions}
+    results = plan.measure("extraction_depth", parts)
+    if any(name.startswith("growth") and plan.wants(name) for name in results):
+        draw(results, FIGURE)
+    names = dict.fromkeys(name.rpartition(", seed")[0] for name in results)
+    table = {name: summary([row for key, row in results.items() if key.startswith(f"{name}, seed")]) for name in names}
+    for name, row in table.items():
+        if plan.wants(name):
+            plan.show(name, row)
+    return table
+
+
+def _shape(name: str) -> list[int]:
+    return [int(part) for part in name.split("-")]

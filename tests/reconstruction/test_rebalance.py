@@ -121,3 +121,37 @@ def test_too_many_units_leave_the_orientation_open() -> None:
         rebalance.orient(copy)
     with pytest.raises(UnsupportedModel, match="ReluNetwork"):
         rebalance.orient(MLP([5, 4, 1]))
+
+
+def disguised_everywhere(network: Network, seed: int) -> Network:
+    """The same function, the units of all hidden layers at other scales."""
+    generator = torch.Generator().manual_seed(seed)
+    weights, biases = list(network.weights), list(network.biases)
+    for depth in range(len(weights) - 1):
+        scale = torch.randn(len(weights[depth]), generator=generator, dtype=torch.float64).exp()
+        weights[depth] = weights[depth] * scale[:, None]
+        bias = biases[depth]
+        biases[depth] = None if bias is None else bias * scale
+        weights[depth + 1] = weights[depth + 1] / scale
+    return Network(tuple(weights), tuple(biases))
+
+
+def test_all_layers_of_a_deep_copy_are_balanced_and_the_function_stays():
+    torch.manual_seed(0)
+    model = MLP([12, 7, 5, 6, 2], bias="first").double()
+    copy = disguised_everywhere(read(model), 1).module()
+    once, twice = rebalance.rebalance_all(model), rebalance.rebalance_all(copy)
+    X = torch.randn(50, 12, dtype=torch.float64)
+    assert torch.allclose(twice(X), model(X), rtol=1e-10, atol=1e-12)
+    for mine, theirs in zip(read(once).weights, read(twice).weights, strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_rounding_in_later_biases_of_a_copy_is_left_out():
+    torch.manual_seed(0)
+    model = MLP([12, 7, 5, 1]).double()
+    with torch.no_grad():
+        for layer in (model[2], model[4]):
+            layer.bias.fill_(1e-13)
+    assert read(rebalance.rebalance_all(model)).homogeneous
+    assert not read(rebalance.rebalance_all(MLP([12, 7, 5, 1]).double())).homogeneous

@@ -13,11 +13,16 @@ from divulge.reconstruction import rebalance
 
 
 def weights_of_copy(extraction: Extraction) -> MLP:
-    """The homogeneous one-hidden-layer network that an exact extraction copied, oriented and balanced."""
+    """The homogeneous network that an exact extraction copied, with all its layers oriented and balanced.
+
+    The units of a deeper copy have their active sides already; only their scales are open.
+    """
     if not extraction.exact:
         raise AttackFailed(
             f"Only an exact copy can be oriented, and this one is not ({extraction.reason or 'unverified'})."
         )
     if extraction.width == 0:
         raise AttackFailed("The copy is linear: it has no hidden units whose weights would depend on single records.")
+    if len(extraction.widths) > 1:
+        return rebalance.rebalance_all(extraction.model)
     return rebalance.orient(extraction.model)

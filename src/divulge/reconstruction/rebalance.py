@@ -23,6 +23,10 @@ from divulge.models.weight_matrices import Network, read
 from divulge.reconstruction.row_space import noise_edge
 
 By = Literal["flow", "noise", "auto"]
+NEGLIGIBLE = 1e-6
+"""Biases below this share of a layer's largest weight are rounding."""
+ROUNDS, BALANCED = 500, 1e-12
+"""Layers are balanced in turn, at most so often, until no unit changes by more than this share."""
 
 
 def rebalance(model: nn.Module, *, by: By = "auto") -> MLP:
@@ -46,6 +50,42 @@ def rebalance(model: nn.Module, *, by: By = "auto") -> MLP:
     outgoing = network.weights[1].square().sum(dim=0).clamp_min(1e-300)
     wanted = (constant + (constant**2 + 4 * incoming * outgoing).sqrt()) / 2  # |outgoing|^2 - |incoming|^2 = constant
     return _scaled(network, (outgoing / wanted).sqrt()).module()
+
+
+def rebalance_all(model: nn.Module) -> MLP:
+    """The same function with equal incoming and outgoing norms at every unit of every hidden layer.
+
+    Gradient flow leaves networks with small initial weights so. Where the first layer shows its initial noise, its
+    units are scaled by that afterwards: it is the same in every row, whatever the layers above began with, and a factor
+    that all units share does not matter to a reconstruction. Biases beyond the first layer that are rounding only are
+    left out: a copy of a homogeneous network has them.
+    """
+    network = _balanced(read(model).to(torch.float64))
+    noise = _noise_in_rows(network.first())
+    return (network if noise is None else _scaled(network, 1 / noise)).module()
+
+
+def _balanced(network: Network) -> Network:
+    """Equal incoming and outgoing norms at every unit, without biases beyond the first layer that are rounding."""
+    weights, biases = list(network.weights), list(network.biases)
+    for depth in range(1, len(weights)):
+        bias = biases[depth]
+        if bias is not None and float(bias.abs().max()) < NEGLIGIBLE * float(weights[depth].abs().max()):
+            biases[depth] = None
+    for _ in range(ROUNDS):
+        largest = 1.0
+        for depth in range(len(weights) - 1):
+            bias = biases[depth]
+            incoming = weights[depth].square().sum(dim=1) + (0 if bias is None else bias.square())
+            outgoing = weights[depth + 1].square().sum(dim=0)
+            factor = (outgoing.clamp_min(1e-300) / incoming.clamp_min(1e-300)) ** 0.25
+            weights[depth] = weights[depth] * factor[:, None]
+            biases[depth] = None if bias is None else bias * factor
+            weights[depth + 1] = weights[depth + 1] / factor
+            largest = max(largest, float(factor.max()), 1 / float(factor.min()))
+        if largest < 1 + BALANCED:
+            break
+    return Network(tuple(weights), tuple(biases))
 
 
 def _scaled_by_noise(network: Network, noise: Tensor) -> tuple[Network, float] | None:

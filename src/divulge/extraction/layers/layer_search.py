@@ -15,7 +15,7 @@ from divulge.extraction.layers.neuron import Neuron
 from divulge.extraction.layers.orientation import orientation
 from divulge.extraction.layers.partial_rows import OUTSIDE, PartialRows
 from divulge.extraction.layers.peeling import next_layer
-from divulge.extraction.layers.query_points import all_on_points, segments
+from divulge.extraction.layers.query_points import all_on_points, most_on_points, segments
 from divulge.extraction.layers.survey import Survey
 from divulge.extraction.layers.unseen_entries import segment_for_entry
 
@@ -34,6 +34,8 @@ SELDOM, SELDOM_AT_FIRST = 10, 6
 """Neurons with fewer kinks are tested before they are believed, and before their entries are looked for."""
 PATIENT = 4
 """Patience from which on a neuron of unknown side is kept with both."""
+POINTS_A_NEURON = 4
+"""Points asked for each neuron of a layer, with most units below on, where its sides are not known."""
 POINTS_A_SIDE = 3
 """Points asked on each side of a neuron's hyperplane, to tell its active side and neurons that are always on."""
 
@@ -164,7 +166,7 @@ class LayerSearch:
         weight = np.array([neuron.row for neuron in found])
         bias = np.array([neuron.bias for neuron in found])
         sign = orientation(self.survey, layers, weight, bias, self.rng)
-        if (sign == 0).any() and not last and self._ask_with_all_on(layers, weight, bias):
+        if (sign == 0).any() and not last and self._ask_with_most_on(layers, weight, bias):
             sign = orientation(self.survey, layers, weight, bias, self.rng)
         unknown = sign == 0
         if unknown.any() and not last:
@@ -183,13 +185,17 @@ class LayerSearch:
             np.concatenate([weight, -weight[unknown]]), np.concatenate([bias, -bias[unknown]])
         )  # fmt: skip
 
-    def _ask_with_all_on(self, layers: KnownLayers, weight: Array, bias: Array) -> bool:
-        """Ask where all units below are on, on both sides of each neuron: gradients show there what they combine."""
+    def _ask_with_most_on(self, layers: KnownLayers, weight: Array, bias: Array) -> bool:
+        """Ask where all units below are on, on both sides of each neuron, or where most are.
+
+        Gradients show there which neurons they combine.
+        """
         if not len(layers):
             return False
-        Y = all_on_points(self.survey.space, layers, weight, bias, POINTS_A_SIDE, self.rng)
-        if not len(Y):
-            return False
+        space, rng = self.survey.space, self.rng
+        Y = all_on_points(space, layers, weight, bias, POINTS_A_SIDE, rng)
+        if len(Y) < 2 * len(bias):
+            Y = np.concatenate([Y, most_on_points(space, layers, POINTS_A_NEURON * len(bias), rng)])
         self.survey.add_points(Y)
         return True
 

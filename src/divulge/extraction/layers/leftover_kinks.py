@@ -43,7 +43,9 @@ def seldom_on(
         for neuron in _candidates(rows):
             if not is_neuron(survey.space, below, neuron, row, bias, rng):
                 continue
-            ends = [segment_for_entry(survey, below, neuron, unit, rng) for unit in np.flatnonzero(~neuron.known)]
+            ends = [
+                segment_for_entry(survey, below, neuron, unit, rng) for unit in np.flatnonzero(~neuron.known).tolist()
+            ]
             found = [pair for pair in ends if pair is not None and (pair[0] != pair[1]).any()]
             pairs += found
             if found and lowest is None:

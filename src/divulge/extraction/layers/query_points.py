@@ -17,6 +17,7 @@ ASCENT_STEPS, PROJECTIONS = 25, 40
 CORNER = 4.0
 """How much one unit counts for more than the others in a corner."""
 CORRECTIONS, TRIES, MARGIN = 80, 8, 0.01
+MANY_POINTS = 20_000
 ROOM = 10.0
 """Points of a hyperplane keep away from units below by so many times the distance at which they are asked."""
 FARTHEST = 12.0
@@ -129,3 +130,11 @@ def all_on_points(
     good = np.flatnonzero((short == 0) & layers.units(Y)[1].all(axis=1))
     kept = [good[(neuron[good] == j) & (side[good] == s)][:count] for j in range(len(bias)) for s in (1.0, -1.0)]
     return np.asarray(Y[np.concatenate(kept)])
+
+
+def most_on_points(space: QuerySpace, layers: KnownLayers, count: int, rng: np.random.Generator) -> Array:
+    """Of many points those with most units on in whichever layer has fewest: gradients show most there."""
+    Y = space.points(MANY_POINTS, rng)
+    _, on, fewest = layers.units(Y)
+    best = np.argsort(-fewest - rng.random(len(Y)))[: 4 * count]
+    return np.asarray(Y[best[spread_out(on[best].astype(float), count, rng)]])

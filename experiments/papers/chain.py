@@ -5,6 +5,9 @@ training mean subtracted) and served over real HTTP. The client may ask for valu
 (Milli et al. 2019), brings the copy to the scaling that gradient flow leaves, and reads training pictures out of it
 (Haim et al. 2022): once told the training mean, and once without, when the mean is fitted with the pictures. Beside it
 stands the same from the true weights. Pictures that the network never saw are the control.
+
+A network with two hidden layers is served with its gradients, as an explanation endpoint, and the client asks for them.
+Its first layer starts small and the next ones as torch starts them; the copy's first layer is scaled by its noise.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from divulge import datasets, reconstruction
 from divulge.auditing.chain import weights_of_copy
 from divulge.core.errors import DivulgeError
 from divulge.extraction.result import Extraction
+from divulge.models import MLP
 from divulge.reconstruction import matching
 from divulge.training import margin
 from experiments.plan import Plan
@@ -41,13 +45,23 @@ class Case:
     data: str
     n: int
     width: int
+    layers: int = 1
 
     @property
     def name(self) -> str:
-        return f"{self.data}, {self.n} pictures, {self.width} units"
+        each = "" if self.layers == 1 else f" in each of {self.layers} layers"
+        return f"{self.data}, {self.n} pictures, {self.width} units{each}"
+
+    def start(self, inputs: int, seed: int) -> MLP:
+        """The untrained network."""
+        widths = [inputs, *[self.width] * self.layers, 1]
+        return margin.network(widths, first_scale=START, balanced=self.layers == 1, seed=seed)
 
 
-CASES = {Case("mnist", 20, 128): 5, Case("mnist", 50, 256): 1, Case("cifar10", 20, 128): 1}
+CASES = {
+    Case("mnist", 20, 128): 5, Case("mnist", 50, 256): 1, Case("cifar10", 20, 128): 1,
+    Case("mnist", 10, 32, layers=2): 3,
+}  # fmt: skip
 """The sets of each case by default; ``full`` takes four times as many."""
 
 
@@ -84,11 +98,11 @@ def one_set(case: Case, seed: int, *, picture: Path | None = None) -> dict[str, 
     others = torch.randperm(len(data.test.X), generator=torch.Generator().manual_seed(seed))[:UNSEEN]
     unseen = data.test.X[others].double()
     began, worked = time.perf_counter(), time.process_time()
-    start = margin.network([X.shape[1], case.width, 1], first_scale=START, balanced=True, seed=seed)
+    start = case.start(X.shape[1], seed)
     model = margin.to_margin(start, X - mean, y, extra_epochs=EXTRA_EPOCHS).model
     trained = time.perf_counter()
     row: dict[str, Any] = {"case": case.name, "seed": seed, "n": case.n, "load_seconds": began - started}
-    copy, told = extracted(model, seed)
+    copy, told = extracted(model, seed, gradients=case.layers > 1)
     done = time.perf_counter()
 
     def judged(source: nn.Module | Extraction, known: bool, picture: Path | None = None) -> dict[str, Any]:
@@ -104,13 +118,14 @@ def one_set(case: Case, seed: int, *, picture: Path | None = None) -> dict[str, 
     return row
 
 
-def extracted(model: nn.Module, seed: int) -> tuple[Extraction, dict[str, Any]]:
-    """A copy of the model from values over HTTP, and what it cost."""
+def extracted(model: nn.Module, seed: int, *, gradients: bool = False) -> tuple[Extraction, dict[str, Any]]:
+    """A copy of the model from values or gradients over HTTP, and what it cost."""
     from divulge import serving
 
-    with serving.running(model) as url:
-        oracle = divulge.oracle(url, access="value")
-        copy = divulge.extraction.from_values(oracle, seed=seed)
+    with serving.running(model, gradients=gradients) as url:
+        oracle = divulge.oracle(url, access="gradient" if gradients else "value")
+        attack = divulge.extraction.from_gradients if gradients else divulge.extraction.from_values
+        copy = attack(oracle, seed=seed)
         told = {"queries": copy.queries, "requests": oracle.ledger.requests, "exact": copy.exact, "width": copy.width}
         told["worst_error"] = copy.check(oracle, 1000) / copy.scale
     return copy, told
@@ -156,7 +171,7 @@ def means(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 def table(result: dict[str, Any]) -> str:
     """The rows as Markdown."""
     lines = [
-        "| trained on | set | value queries | requests | copy's worst error / spread | from the copy | samples "
+        "| trained on | set | queries | requests | copy's worst error / spread | from the copy | samples "
         "| from the weights | mean unknown | unseen above 0.9 (twins) | seconds (train, extract, rebuild) "
         "| of processor |",
         "|" + "---|" * 12,

@@ -156,3 +156,18 @@ def test_several_layers_in_float32_are_named_and_not_searched(access):
     assert not stolen.exact
     assert stolen.reason
     assert stolen.ledger.total < 20_000
+
+
+def test_a_neuron_that_acts_far_out_only_is_found_or_its_place_is_told():
+    model = network(12, 6, 5, 1, seed=2)
+    linear = [layer for layer in model if isinstance(layer, nn.Linear)]
+    with torch.no_grad():
+        linear[1].weight[0], linear[1].bias[0] = linear[1].weight[0].abs(), torch.tensor(-25.0)
+    X = torch.randn(2000, 12, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    first = torch.relu(linear[0](X))
+    assert not bool((linear[1](first)[:, 0] > 0).any())
+    assert bool((linear[1](torch.relu(linear[0](10 * X)))[:, 0] > 0).any())
+    stolen = from_gradients(divulge.oracle(model, access="gradient"), seed=0)
+    with torch.no_grad():
+        far = float((model(10 * X) - stolen.model(10 * X)).abs().max())
+    assert far < 1e-7 if stolen.exact else "typical inputs agree" in stolen.reason

@@ -86,18 +86,24 @@ def _obstacle(access: ExactAccess) -> Callable[[Target], str]:
             return ""
         if target.kind == "smooth":
             return copies.no_copy_fits(target.description, "exact extraction is for piecewise-linear ones.")
-        if target.kind == "piecewise linear" and target.model is not None:
-            if next(target.model.parameters()).dtype != torch.float64:
-                return copies.no_copy_fits(
-                    target.description, "exact extraction of several hidden layers needs answers in float64."
-                )
-            if not _fully_connected(target.model):
-                return copies.no_copy_fits(
-                    target.description, f"exact extraction reaches {LAYERS} fully connected hidden layers."
-                )
-        return ""
+        return too_deep_to_copy(target)
 
     return obstacle
+
+
+def too_deep_to_copy(target: Target) -> str:
+    """Why a network of several layers cannot be copied exactly; empty if it may be."""
+    if target.kind != "piecewise linear" or not target.kind_is_known or target.model is None:
+        return ""
+    if next(target.model.parameters()).dtype != torch.float64:
+        return copies.no_copy_fits(
+            target.description, "exact extraction of several hidden layers needs answers in float64."
+        )
+    if not _fully_connected(target.model):
+        return copies.no_copy_fits(
+            target.description, f"exact extraction reaches {LAYERS} fully connected hidden layers."
+        )
+    return ""
 
 
 def _fully_connected(model: nn.Module) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from divulge.auditing import commands
 from divulge.auditing.exposed import most_exposed
-from divulge.auditing.probes.exact_copy import extract
+from divulge.auditing.probes.exact_copy import extract, too_deep_to_copy
 from divulge.auditing.probes.probe import Probe, TimeUp, deadline
 from divulge.auditing.sentences import records
 from divulge.auditing.severity import severity_of
@@ -84,8 +84,11 @@ def _chain_obstacle(target: Target) -> str:
         return f"the access granted ({target.access}) does not include values."
     if target.output_dim != 1:
         return "the chain from answers to training data is for models with one output."
-    if target.kind_is_known and target.kind != "one hidden ReLU layer":
-        return f"it is {target.description}; the chain needs one hidden ReLU layer, which can be extracted exactly."
+    if target.kind_is_known and target.kind not in ("one hidden ReLU layer", "piecewise linear"):
+        return f"it is {target.description}; the chain needs a ReLU network, which can be extracted exactly."
+    obstacle = too_deep_to_copy(target)
+    if obstacle:
+        return obstacle
     return _no_data(target)
 
 

@@ -17,6 +17,7 @@ from divulge.core.errors import DivulgeError, InvalidInput
 from divulge.core.hints import for_command_line
 from divulge.core.json import dumps
 from divulge.core.memory import explained
+from divulge.core.storage import write_json
 from divulge.core.text import clean, clean_lines
 
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Fixes every random choice.")]
@@ -92,6 +93,20 @@ def show(result: dict[str, Any], *, json_wanted: bool, quiet: bool, text: str) -
         sys.stdout.write(dumps(result) + "\n")
     elif not quiet:
         typer.echo(clean_lines(text))
+
+
+def deliver_copy(
+    stolen: Any, out: Path | None, text: str, *, onnx: bool = False, json_wanted: bool, quiet: bool
+) -> None:
+    """Write a copy of a model and its figures, then show them."""
+    result = stolen.as_dict()
+    if out is not None:
+        stolen.save(out)
+        if onnx:
+            stolen.to_onnx(out / "model.onnx")
+        write_json(out / "extraction.json", result)
+        result["out"] = str(out)
+    show(result, json_wanted=json_wanted, quiet=quiet, text=text)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from divulge.cli.common import Json, Out, Quiet, Seed, Workers, session, show
+from divulge.cli.common import Json, Out, Quiet, Seed, Workers, deliver_copy, session
 from divulge.cli.target_options import (
     Budget,
     Fix,
@@ -22,7 +22,6 @@ from divulge.cli.target_options import (
     opened,
 )
 from divulge.core.errors import DivulgeError, InvalidInput
-from divulge.core.storage import write_json
 
 if TYPE_CHECKING:
     from divulge.extraction import Extraction
@@ -144,9 +143,9 @@ def command(
             from divulge.extraction import Extraction
 
             if isinstance(error.partial, Extraction):
-                _deliver(error.partial, out, onnx=onnx, json=json, quiet=quiet)
+                deliver_copy(error.partial, out, _text(error.partial, out), onnx=onnx, json_wanted=json, quiet=quiet)
             raise
-        _deliver(stolen, out, onnx=onnx, json=json, quiet=quiet)
+        deliver_copy(stolen, out, _text(stolen, out), onnx=onnx, json_wanted=json, quiet=quiet)
         if not stolen.close:
             raise typer.Exit(NOT_COPIED)
 
@@ -183,18 +182,6 @@ def _attack(oracle: Oracle, access: str, method: str, checks: int | None, option
     else:
         stolen = attacks.from_values(oracle, **printed, **verify, **options)
     return stolen
-
-
-def _deliver(stolen: Extraction, out: Path | None, *, onnx: bool, json: bool, quiet: bool) -> None:
-    """Write the copy and its figures, then show them."""
-    result = stolen.as_dict()
-    if out is not None:
-        stolen.save(out)
-        if onnx:
-            stolen.to_onnx(out / "model.onnx")
-        write_json(out / "extraction.json", result)
-        result["out"] = str(out)
-    show(result, json_wanted=json, quiet=quiet, text=_text(stolen, out))
 
 
 def _claim(stolen: Extraction) -> str:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from divulge.cli.common import show
+from divulge.cli.common import deliver_copy
 from divulge.core.errors import DivulgeError, InvalidInput
-from divulge.core.storage import write_json
 
 if TYPE_CHECKING:
     from divulge.extraction import LabelCopy
@@ -40,9 +39,9 @@ def rebuild(oracle: Oracle, asked: Asked, *, out: Path | None, onnx: bool, json:
         )
     except DivulgeError as error:
         if isinstance(error.partial, extraction.LabelCopy):
-            _deliver(error.partial, out, onnx=onnx, json=json, quiet=quiet)
+            deliver_copy(error.partial, out, _text(error.partial, out), onnx=onnx, json_wanted=json, quiet=quiet)
         raise
-    _deliver(stolen, out, onnx=onnx, json=json, quiet=quiet)
+    deliver_copy(stolen, out, _text(stolen, out), onnx=onnx, json_wanted=json, quiet=quiet)
     if not stolen.equivalent:
         raise typer.Exit(NOT_COPIED)
 
@@ -55,17 +54,6 @@ def _bounds(text: str | None) -> tuple[float, float] | None:
     except ValueError as error:
         raise InvalidInput(f"--bounds takes two numbers such as 0,1; got {text!r}.") from error
     return low, high
-
-
-def _deliver(stolen: LabelCopy, out: Path | None, *, onnx: bool, json: bool, quiet: bool) -> None:
-    result = stolen.as_dict()
-    if out is not None:
-        stolen.save(out)
-        if onnx:
-            stolen.to_onnx(out / "model.onnx")
-        write_json(out / "extraction.json", result)
-        result["out"] = str(out)
-    show(result, json_wanted=json, quiet=quiet, text=_text(stolen, out))
 
 
 def _text(stolen: LabelCopy, out: Path | None) -> str:

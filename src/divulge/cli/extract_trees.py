@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from divulge.cli.common import show
+from divulge.cli.common import deliver_copy
 from divulge.core.errors import DivulgeError
-from divulge.core.storage import write_json
 
 if TYPE_CHECKING:
     from divulge.extraction import TreeCopy
@@ -31,20 +30,11 @@ def rebuild(
         stolen = from_tree_values(oracle, inputs=inputs, seed=seed, **verify)
     except DivulgeError as error:
         if isinstance(error.partial, TreeCopy):
-            _deliver(error.partial, out, json=json, quiet=quiet)
+            deliver_copy(error.partial, out, _text(error.partial, out), json_wanted=json, quiet=quiet)
         raise
-    _deliver(stolen, out, json=json, quiet=quiet)
+    deliver_copy(stolen, out, _text(stolen, out), json_wanted=json, quiet=quiet)
     if not stolen.exact:
         raise typer.Exit(NOT_COPIED)
-
-
-def _deliver(stolen: TreeCopy, out: Path | None, *, json: bool, quiet: bool) -> None:
-    result = stolen.as_dict()
-    if out is not None:
-        stolen.save(out)
-        write_json(out / "extraction.json", result)
-        result["out"] = str(out)
-    show(result, json_wanted=json, quiet=quiet, text=_text(stolen, out))
 
 
 def _text(stolen: TreeCopy, out: Path | None) -> str:

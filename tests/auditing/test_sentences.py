@@ -59,7 +59,7 @@ def price_point(share: float) -> PricePoint:
 
 
 def price_curve(number: float) -> PriceCurve:
-    chosen = Recommendation(abs(number), number, 2 * abs(number), number > 0.5)
+    chosen = Recommendation(abs(number), number, 2 * abs(number), number > 0.5, (), ("membership",))
     return PriceCurve((price_point(number),), Limits((0.05, 0.01)), chosen, 1e-5, 0.01, "full batches")
 
 

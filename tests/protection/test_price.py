@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -13,11 +14,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import divulge
+from divulge.auditing.sentences import price as sentences
 from divulge.core.errors import InvalidInput, UnsupportedModel
 from divulge.core.roc import Estimate
 from divulge.protection import Limits, membership_bound, price
 from divulge.protection.price_curve import PricePoint
 from divulge.protection.price_study import PriceStudy, _Risk, _within
+from divulge.protection.private_training import Sides, training_of
 
 
 def _point(epsilon: float, found: float, high: float, rebuilt: float | None = 0.0) -> PricePoint:
@@ -80,6 +83,7 @@ def test_a_pipeline_gives_every_record_up_without_noise_and_none_with_it() -> No
     mu = 1 / proven.proven_noise  # type: ignore[operator]
     assert membership_bound(0.01, gaussian=mu) == pytest.approx(0.05, rel=1e-6)
     assert 1.0 < proven.proven < 32.0  # type: ignore[operator]
+    assert proven.covers == ("membership", "reconstruction")
     assert curve.plot()[:4] == b"\x89PNG"
     assert curve.as_dict()["points"][-1]["epsilon"] is None
 
@@ -123,6 +127,32 @@ def test_a_function_of_the_user_is_bounded_by_epsilon_and_delta_alone() -> None:
     assert curve.points[0].membership_bound == pytest.approx(membership_bound(0.1, epsilon=2.0, delta=1 / 400))
     assert math.isinf(curve.points[-1].epsilon)
     assert curve.recommendation.proven < 2.0  # type: ignore[operator]
+    assert curve.recommendation.covers == ("membership",)
+
+
+@pytest.mark.parametrize(
+    ("limits", "kappa", "covers", "kept"),
+    [
+        (Limits((0.05, 0.01), 0.05), 0.01, ("membership", "reconstruction"), "the accepted limits hold"),
+        (Limits((0.05, 0.01), 0.05), 0.11, ("membership",),
+         "the accepted limit on membership, not that on reconstructions, holds"),
+        (Limits(None, 0.05), 0.01, ("reconstruction",), "the accepted limit holds"),
+        (Limits(None, 0.05), 0.11, (), None),
+    ],
+)  # fmt: skip
+def test_a_limit_that_no_theorem_keeps_is_not_said_to_hold(
+    limits: Limits, kappa: float, covers: tuple[str, ...], kept: str | None
+) -> None:
+    rows, labels = torch.zeros(40, 2), torch.arange(40) % 2
+    sides = Sides(rows, labels, rows, labels)
+    training = training_of(LogisticRegression(), sides, delta=1e-3)
+    curve = PriceStudy(training, sides, limits, kappa, 1, 0, 0, 0).curve([])
+    assert curve.recommendation.covers == covers
+    if kept is None:
+        assert sentences.title(curve) == "No epsilon keeps the accepted limits by a theorem"
+        assert "may be 11.0%" in curve.recommendation.untested[0]
+    else:
+        assert sentences.title(curve).startswith(f"By theorems {kept} up to epsilon ")
 
 
 def test_what_cannot_be_measured_is_refused_in_one_sentence() -> None:

@@ -127,7 +127,7 @@ class Recommendation:
     Attributes
     ----------
     proven : float or None
-        At which theorems keep every limit; None where no noise that the accountant can represent does.
+        At which theorems keep the limits of ``covers``; None where no noise that the accountant can represent does.
     proven_noise : float or None
         The noise multiplier that spends it.
     measured : float or None
@@ -136,6 +136,8 @@ class Recommendation:
         Whether the upper ends of the attacks' intervals stayed within the limits too.
     untested : tuple of str
         The limits that no attack tested, in a sentence each.
+    covers : tuple of {"membership", "reconstruction"}
+        The limits that theorems keep at ``proven``.
     """
 
     proven: float | None
@@ -143,10 +145,11 @@ class Recommendation:
     measured: float | None
     certain: bool
     untested: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {**self.__dict__, "untested": list(self.untested)}
+        return {**self.__dict__, "untested": list(self.untested), "covers": list(self.covers)}
 
 
 @dataclass(frozen=True)

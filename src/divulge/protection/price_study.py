@@ -286,11 +286,13 @@ def _words(training: Any) -> str:
 def _recommended(points: Sequence[PricePoint], study: PriceStudy) -> Recommendation:
     limits, kappa = study.limits, study.kappa
     wanted = [] if limits.membership is None else [(limits.membership[1], limits.membership[0])]
-    untested = []
+    covers, untested = ["membership"] * len(wanted), []
     if limits.reconstruction is not None and kappa is not None and kappa < limits.reconstruction:
         wanted.append((kappa, limits.reconstruction))
+        covers.append("reconstruction")
     elif limits.reconstruction is not None:
-        untested.append("Nothing is proven of reconstructions: a blind guess has the accepted chance, or is not known.")
+        blind = "is not known" if kappa is None else f"may be {kappa:.1%}, not below the accepted one"
+        untested.append(f"Nothing is proven of reconstructions: the chance of a blind guess {blind}.")
     noise, proven = _proven(wanted, study.training)
     certain, measured = True, None
     for point in points:
@@ -299,7 +301,8 @@ def _recommended(points: Sequence[PricePoint], study: PriceStudy) -> Recommendat
         if not within:
             break
         certain, measured = certain and sure, point.epsilon
-    return Recommendation(proven, noise, measured, certain and measured is not None, tuple(dict.fromkeys(untested)))
+    sure, open_limits = certain and measured is not None, tuple(dict.fromkeys(untested))
+    return Recommendation(proven, noise, measured, sure, open_limits, tuple(covers) if proven is not None else ())
 
 
 def _proven(wanted: list[tuple[float, float]], training: Any) -> tuple[float | None, float | None]:

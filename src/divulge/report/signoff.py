@@ -67,9 +67,11 @@ def residuals(report: Report) -> tuple[str, list[Residual]]:
     plain, chosen = rows.get("none"), rows.get(str(wanted))
     if plain is None or chosen is None:
         return "", []
+    rate = study.measures.get("membership_false_positive_rate")
+    alarms = f" while {_share(rate)} of others are taken for members" if isinstance(rate, int | float) else ""
     shown = [
         ("right decisions on unseen records, mean over classes", 2, None),
-        ("members of the training set found", 4, 5),
+        (f"members found{alarms}", 4, 5),
         ("the right record picked among ten", 7, None),
         ("records rebuilt by an insider", 8, 9),
     ]

@@ -96,13 +96,14 @@ def _finding(target: Target, curve: PriceCurve, kappa: float | None, started: fl
         "largest_epsilon_within_limits_as_measured": chosen.measured,
         "measured_with_confidence": chosen.certain,
         "delta": curve.delta,
+        "membership_false_positive_rate": curve.fpr,
         "blind_guess_upper_limit": kappa,
     }
     return Finding(
         name=NAME,
         question="protection",
         adversary=None,
-        title=sentences.title(chosen.proven, chosen.measured),
+        title=sentences.title(curve),
         outcome="succeeded",
         severity="none",
         meaning=sentences.meaning(curve, plain, best),

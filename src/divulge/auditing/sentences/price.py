@@ -24,12 +24,25 @@ CERTAINTY = (
 )
 
 
-def title(proven: float | None, measured: float | None) -> str:
+def title(curve: PriceCurve) -> str:
     """The title of the finding."""
-    if proven is None:
+    chosen = curve.recommendation
+    if chosen.proven is None:
         return "No epsilon keeps the accepted limits by a theorem"
-    beside = "" if measured is None else f"; the attacks that ran stayed within them up to {_epsilon(measured)}"
-    return f"By theorems the accepted limits hold up to epsilon {size(proven)}{beside}"
+    beside = ""
+    if chosen.measured is not None:
+        beside = f"; the attacks that ran stayed within what is accepted up to {_epsilon(chosen.measured)}"
+    return f"By theorems {kept(curve)} up to epsilon {size(chosen.proven)}{beside}"
+
+
+def kept(curve: PriceCurve) -> str:
+    """Which of the accepted limits theorems keep."""
+    given = curve.limits.membership is not None, curve.limits.reconstruction is not None
+    covers = curve.recommendation.covers
+    if len(covers) == sum(given):
+        return "the accepted limits hold" if all(given) else "the accepted limit holds"
+    other = "reconstructions" if "membership" in covers else "membership"
+    return f"the accepted limit on {' and '.join(covers)}, not that on {other}, holds"
 
 
 def meaning(curve: PriceCurve, plain: PricePoint | None, best: PricePoint | None) -> str:
@@ -58,7 +71,7 @@ def remedies(curve: PriceCurve, plain: PricePoint | None, best: PricePoint | Non
             lost = 100 * max(0.0, plain.balanced_accuracy - best.balanced_accuracy)
             points = f"{lost:.1f} points" if math.isfinite(lost) else "an unknown amount"
             price = f" Measured price: {points} of balanced accuracy on unseen records."
-        yield f"Train privately at epsilon {size(chosen.proven)}{noise}: the accepted limits hold by theorems.{price}"
+        yield f"Train privately at epsilon {size(chosen.proven)}{noise}: by theorems {kept(curve)}.{price}"
     if chosen.measured is not None and chosen.measured != chosen.proven:
         sure = "with their 95 % intervals" if chosen.certain else "though not with their 95 % intervals"
         yield (

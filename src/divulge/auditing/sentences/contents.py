@@ -41,9 +41,8 @@ def meaning(outcome: Outcome) -> str:
 def certainty(held: int, equal: int | None) -> str:
     """What was checked of the records in a file: how many equal a training record, None where there was no data."""
     if equal is None:
-        return (
-            "What is said follows from how this kind of model is fitted; no training data was given to compare it with."
-        )
+        why = "no training data was given to compare it with" if held else "it holds no whole row to compare with records"
+        return f"What is said of the file follows from how this kind of model is fitted; {why}."
     if equal == 0 and held:
         return (
             f"No row of the {held:,} equals a row of the training data that was given: the rows are "

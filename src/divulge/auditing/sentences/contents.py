@@ -41,7 +41,7 @@ def meaning(outcome: Outcome) -> str:
 def certainty(held: int, equal: int | None) -> str:
     """What was checked of the records in a file: how many equal a training record, None where there was no data."""
     if equal is None:
-        why = "no training data was given to compare it with" if held else "it holds no whole row to compare with records"
+        why = "no training data was given to compare it with" if held else "it holds no whole row to compare"
         return f"What is said of the file follows from how this kind of model is fitted; {why}."
     if equal == 0 and held:
         return (

@@ -50,19 +50,22 @@ def main() -> None:
 def make_ward(folder: Path) -> str:
     """Fit the pipeline, write it and its table, and return what to audit."""
     import joblib
+    import numpy as np
     from sklearn.datasets import load_breast_cancer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     table = load_breast_cancer()
+    order = np.random.default_rng(0).permutation(len(table.data))  # chance decides who is a patient of this ward
+    patients, others = order[:400], order[400:]
     folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in (("patients", slice(None, 400)), ("others", slice(400, None))):
+    for name, rows in (("patients", patients), ("others", others)):
         with (folder / f"{name}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow([*table.feature_names, "benign"])
             writer.writerows([*x, y] for x, y in zip(table.data[rows], table.target[rows], strict=True))
-    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(table.data[:400], table.target[:400])
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(table.data[patients], table.target[patients])
     joblib.dump(model, folder / "model.joblib")
     return (
         f"{folder / 'model.joblib'} --trust-pickle --data {folder / 'patients.csv'} --target benign "

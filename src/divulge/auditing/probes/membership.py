@@ -126,7 +126,7 @@ def _finding(
         title=sentences.membership_title(outcome, risk.auc),
         outcome=outcome,
         severity=severity_of("membership", adversary, outcome),
-        meaning=sentences.membership_meaning(outcome),
+        meaning=sentences.membership_meaning(outcome, rows_differ=outcome_of(risk) != outcome),
         certainty=sentences.membership_certainty(
             len(risk.scores), len(risk.non_member_scores), risk.control[0], checked.distribution[0]
         ),

@@ -16,8 +16,13 @@ def membership_title(outcome: Outcome, auc: float) -> str:
     return f"Training records {much} (AUC {size(auc)})"
 
 
-def membership_meaning(outcome: Outcome) -> str:
-    """What a membership attack means."""
+def membership_meaning(outcome: Outcome, *, rows_differ: bool) -> str:
+    """What a membership attack means; ``rows_differ`` where its scores separate what the rows alone separate too."""
+    if outcome == "failed" and rows_differ:
+        return (
+            "The scores separate members from non-members no better than the rows alone do, without the model: the two "
+            "sets differ, so this says nothing about who was in the training set."
+        )
     if outcome == "failed":
         return "The attack ran, and its scores do not separate members from non-members beyond chance."
     return "Who asks the model about a person's record learns whether that person's record was used to train it."

@@ -11,10 +11,14 @@ from divulge.extraction.labels.facets import Facet, along_axes
 from divulge.extraction.labels.pencils import Neuron, Pencil, settle, shared
 from divulge.extraction.labels.polygon import Corner, Edge
 from divulge.extraction.labels.survey import Survey
+from divulge.extraction.labels.trials import Trials
 
-WAITING, MANY_INPUTS = 3, 40
-"""Pencils that may wait for corners elsewhere before another slice is walked; one, if there are so many inputs that a
-facet costs more than a slice."""
+MANY_INPUTS = 40
+"""From here on a facet costs more than a slice: no other is measured while a pencil waits."""
+PATIENCE = 3
+"""Slices in a row without a new neuron after which any corner is measured while pencils wait."""
+SLIGHT, SLIGHT_PENCILS = 1e-3, 2
+"""So many pencils of turns smaller than this may wait: they are imprecise, and more of them are of the same neuron."""
 FEW_FACETS = 4
 """Facets that tell a tree, if all are parallel to axes."""
 FRUITLESS = 6
@@ -36,18 +40,23 @@ class Discovery:
     neurons: list[Neuron] = field(default_factory=list)
     pencils: list[Pencil] = field(default_factory=list)
     tried: set[int] = field(default_factory=set)
+    trials: Trials = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.trials = Trials(self.survey)
 
     def run(self) -> None:
         """Measure facets at corners of unknown neurons, cheapest first, with more slices where pencils wait."""
         fruitless = 0
-        waiting = WAITING if self.survey.inputs < MANY_INPUTS else 1
         while True:
             self.update()
             if len(self.survey.facets) >= FEW_FACETS and along_axes(self.survey.facets):
                 return
-            choice = self.candidates()
-            if choice and (len(self.pencils) < waiting or fruitless >= WAITING):
+            choice = self._worth_measuring(fruitless)
+            if choice:
                 self._measure(choice[: self.beside])
+                continue
+            if self._tried_out():
                 continue
             if not self.pencils or len(self.survey.slices) >= self.most_slices or fruitless >= FRUITLESS:
                 return
@@ -55,6 +64,17 @@ class Discovery:
             self.another_slice()
             self.update()
             fruitless = 0 if len(self.neurons) > found else fruitless + 1
+
+    def _worth_measuring(self, fruitless: int) -> list[Corner]:
+        """Candidates that are hardly of a neuron that a pencil waits for already: those of the same slice."""
+        choice = self.candidates()
+        if sum(p.corner.turn < SLIGHT for p in self.pencils) >= SLIGHT_PENCILS:
+            choice = [c for c in choice if c.turn >= SLIGHT]
+        if not self.pencils or fruitless >= PATIENCE:
+            return choice
+        if self.survey.inputs >= MANY_INPUTS:
+            return []
+        return [c for c in choice if c.slice is self.pencils[-1].corner.slice]
 
     def another_slice(self) -> None:
         """One more slice: through a facet that is known, or between two classes where there are many."""
@@ -70,6 +90,7 @@ class Discovery:
         self.explain()
         self.derive()
         self._settle_pencils()
+        self.survey.forecast.update(self.neurons, self.survey.corners())
 
     def _measure(self, corners: list[Corner]) -> None:
         self.tried.update(id(c) for c in corners)
@@ -160,6 +181,16 @@ class Discovery:
         self._add(met[0], [pencil.corner, met[1].corner])
         return True
 
+    def _tried_out(self) -> bool:
+        """Whether labels confirmed a candidate of a pencil that waits."""
+        for pencil in self.pencils:
+            free = [c for c in self.survey.corners() if c.neuron is None and c is not pencil.corner]
+            found = self.trials.settle(pencil, free) if free else None
+            if found is not None:
+                self._add(found[0], [pencil.corner, found[1]])
+                return True
+        return False
+
     def _add(self, neuron: Neuron, corners: list[Corner]) -> None:
         self.neurons.append(neuron)
         for corner in corners:
@@ -171,19 +202,14 @@ class Discovery:
             self.neurons = [n for i, n in enumerate(self.neurons) if i not in which]
             for corner in self.survey.corners():
                 corner.neuron = None
+            self.survey.forecast.forget()
             self.explain()
         return bool(which)
-
-    def crossed(self, neuron: Neuron) -> bool:
-        """Whether an edge runs straight through the hyperplane, which no neuron of the first hidden layer lets it."""
-        clear = (self.survey.tolerances.loose + 10 * neuron.error) * self.survey.tolerances.spread
-        z = np.stack([edge.points() for edge in self.survey.edges()]) @ neuron.w + neuron.b  # [edges, 2]
-        return bool(((z[:, 0] * z[:, 1] < 0) & (np.abs(z).min(axis=1) > clear)).any())
 
     @property
     def deep(self) -> bool:
         """Whether edges cross most of the hyperplanes without a bend: corners of deeper neurons, which are not flat."""
-        return bool(self.neurons) and 2 * sum(self.crossed(n) for n in self.neurons) > len(self.neurons)
+        return bool(self.neurons) and 2 * sum(self.survey.crossed(n) for n in self.neurons) > len(self.neurons)
 
     @property
     def misfit(self) -> bool:

@@ -19,6 +19,8 @@ from divulge.extraction.labels.tolerances import Tolerances
 ROUGH_STEP = 0.01
 """Step of the rough slopes, in lengths of the edge."""
 EXACT_STEP = 0.125
+SLIGHT_TURN, TURNS = 0.25, 4.0
+"""Past a turn smaller than this slopes differ by at most this many times the turn, in nearly all directions."""
 PILOTS = 6
 """Directions that go first; where many of them leave the facet, the others start with smaller steps."""
 ATTEMPTS = 14
@@ -47,6 +49,8 @@ class Facet:
     """Angle by which the normal may be off."""
     base: Array
     """A point of it."""
+    scale: float | None = None
+    """The slope of the difference of the two logits in (normal spread, -offset), up to a factor of the pair."""
 
     @property
     def measured(self) -> bool:
@@ -60,7 +64,10 @@ class Facet:
 
 
 def measure(edge: Edge, tolerances: Tolerances, random: np.random.Generator) -> Asking[Facet | None]:
-    """The facet of an edge; None where it is too small or too steep to be measured."""
+    """The facet of an edge; None where it is too small or too steep to be measured.
+
+    Past a slight turn the facet before it has nearly the same slopes, and none are measured roughly.
+    """
     middle, length = edge.extent(tolerances.spread)
     base = edge.slice.lift(middle)
     _, direction = edge.line()
@@ -69,13 +76,17 @@ def measure(edge: Edge, tolerances: Tolerances, random: np.random.Generator) -> 
     d = len(base)
     frame = np.concatenate([np.stack([tangent, normal]), random.standard_normal((d - 2, d))])
     others = np.linalg.qr(frame.T)[0].T[2:]
-    rough = yield from _rough_slopes(base, others, normal, edge.pair[0], length * ROUGH_STEP)
-    if rough is None:
-        return None
-    normal = normal - rough @ others
-    # a rough slope is off by up to 1/8 along the old normal, and by as much less along the new as that is steeper
-    window = max(0.01, 0.25 / float(np.linalg.norm(normal)))
-    normal /= np.linalg.norm(normal)
+    before = _beside(edge, tangent, normal)
+    if before is not None:
+        normal, window = before
+    else:
+        rough = yield from _rough_slopes(base, others, normal, edge.pair[0], length * ROUGH_STEP)
+        if rough is None:
+            return None
+        normal = normal - rough @ others
+        # a rough slope is off by up to 1/8 along the old normal, and by as much less along the new as that is steeper
+        window = max(0.01, 0.25 / float(np.linalg.norm(normal)))
+        normal /= np.linalg.norm(normal)
     directions = np.linalg.qr(np.concatenate([np.stack([normal, tangent]), others]).T)[0].T[2:d]
     exact = _Heights(base, directions, normal, edge.pair[0], tolerances, length * EXACT_STEP, window)
     if not (yield from exact.measure()):
@@ -87,6 +98,18 @@ def measure(edge: Edge, tolerances: Tolerances, random: np.random.Generator) -> 
     points = np.concatenate([exact.points, edge.points()])
     step = float(np.median(exact.step)) if len(exact.step) else length * EXACT_STEP
     return Facet(normal, float(normal @ base), edge.pair, points, step, error, base)
+
+
+def _beside(edge: Edge, tangent: Array, normal: Array) -> tuple[Array, float] | None:
+    """The normal of a facet past a slight turn, turned to hold this edge, and how far slopes may be off it."""
+    corners = [c for c in edge.ends if c is not None and c.kind == "neuron" and 0 < c.turn < SLIGHT_TURN]
+    for corner in sorted(corners, key=lambda c: c.turn):
+        known = (corner.after if corner.before is edge else corner.before).facet
+        if known is not None:
+            turned_to = known.normal - (known.normal @ tangent) * tangent
+            turned_to /= np.linalg.norm(turned_to) * np.sign(turned_to @ normal)
+            return turned_to, max(0.01, TURNS * corner.turn)
+    return None
 
 
 def _rough_slopes(base: Array, others: Array, normal: Array, label: int, step: float) -> Asking[Array | None]:

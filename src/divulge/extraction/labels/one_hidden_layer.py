@@ -22,7 +22,7 @@ from divulge.extraction.labels.polygon import Edge
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.verification import Disagreement
 
-FIRST_SLICES = 4
+FIRST_SLICES = 2
 DETERMINED = 1e-8
 """Ratio of singular values up to which the output layer is taken as determined."""
 POLISH_ROUNDS = 3

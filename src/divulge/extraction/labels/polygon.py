@@ -50,6 +50,12 @@ class Edge:
     ends: list[Corner | None] = field(default_factory=lambda: [None, None])
     """The corner at the near end and that at the far end."""
     facet: Facet | None = None
+    asked: list[bool] = field(default_factory=lambda: [True, True])
+    """Whether the near and the far point were bisected; the others were predicted."""
+    error: float = 0.0
+    """How far a predicted point may be off."""
+    slope: Array | None = None
+    """Gradient of the difference of the two logits in the plane [2], in the scale of the forecast."""
 
     @property
     def length(self) -> float:
@@ -59,6 +65,15 @@ class Edge:
     def points(self) -> Array:
         """The two points as inputs [2, d]."""
         return self.slice.lift(np.stack([self.near, self.far]))
+
+    def asked_points(self) -> Array:
+        """Those of the two points that were bisected, as inputs [n, d]."""
+        return self.points()[np.array(self.asked)]
+
+    def error_at(self, y: Array, resolution: float) -> float:
+        """How far the line may be off at a point of the plane."""
+        near, far = (resolution if asked else max(resolution, self.error) for asked in self.asked)
+        return float(far * np.linalg.norm(y - self.near) + near * np.linalg.norm(y - self.far)) / self.length
 
     def line(self) -> tuple[Array, Array]:
         """A point and the unit direction."""
@@ -116,8 +131,8 @@ class Corner:
         cross = cross_product(t, s)
         self.y = p + cross_product(q - p, s) / cross * t
         self.turn = abs(math.atan2(cross, float(t @ s)))
-        reach = max(1.0, *(float(np.linalg.norm(self.y - e.near)) / e.length for e in (self.before, self.after)))
-        self.error = resolution * reach / max(1e-12, math.sin(min(self.turn, math.pi / 2)))
+        off = max(resolution, *(edge.error_at(self.y, resolution) for edge in (self.before, self.after)))
+        self.error = off / max(1e-12, math.sin(min(self.turn, math.pi / 2)))
 
 
 def turned(v: Array) -> Array:

@@ -13,6 +13,8 @@ import numpy as np
 
 from divulge.extraction.labels.asking import Array, Ask, Asking, bisect_all, together
 from divulge.extraction.labels.facets import Facet, measure
+from divulge.extraction.labels.forecast import Forecast
+from divulge.extraction.labels.pencils import Neuron
 from divulge.extraction.labels.polygon import Corner, Edge, Pair, Slice, turned, unit
 from divulge.extraction.labels.tolerances import Domain, Tolerances
 from divulge.extraction.labels.walk import Walk
@@ -43,6 +45,10 @@ class Survey:
     """Boundary points beside those of edges and facets."""
     unmeasurable: set[int] = field(default_factory=set)
     """Edges whose facet could not be measured, by id."""
+    forecast: Forecast = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.forecast = Forecast(self.tolerances)
 
     @property
     def inputs(self) -> int:
@@ -58,6 +64,12 @@ class Survey:
     def rows(self, count: int) -> Array:
         """Random inputs [count, d] of the region."""
         return self.domain.inner(self.random.standard_normal((count, self.inputs)))
+
+    def crossed(self, neuron: Neuron) -> bool:
+        """Whether an edge runs straight through the hyperplane, which no neuron of the first hidden layer lets it."""
+        clear = (self.tolerances.loose + 10 * neuron.error) * self.tolerances.spread
+        z = np.stack([edge.points() for edge in self.edges()]) @ neuron.w + neuron.b  # [edges, 2]
+        return bool(((z[:, 0] * z[:, 1] < 0) & (np.abs(z).min(axis=1) > clear)).any())
 
     # -- slices -------------------------------------------------------------------------------------------------------
 
@@ -83,7 +95,7 @@ class Survey:
         along = unit(two - one)
         aside = self.random.standard_normal(self.inputs)
         piece = Slice(one, np.stack([along, unit(aside - (aside @ along) * along)]))
-        walk = Walk(piece, self.tolerances, self.domain, self.random)
+        walk = Walk(piece, self.tolerances, self.domain, self.random, self.forecast)
         yield from walk.between(np.array([float(np.linalg.norm(two - one)), 0.0]), label)
         return piece
 
@@ -96,8 +108,10 @@ class Survey:
         normal = unit(piece.frame @ facet.normal)
         tangent = turned(normal)
         step = 0.25 * facet.step
-        first = Edge(piece, -step * tangent, step * tangent, facet.pair, tangent, normal, facet=facet)
-        yield from Walk(piece, self.tolerances, self.domain, self.random).follow(first)
+        asked = [False, False]
+        first = Edge(piece, -step * tangent, step * tangent, facet.pair, tangent, normal, facet=facet, asked=asked)
+        first.error = facet.error * step
+        yield from Walk(piece, self.tolerances, self.domain, self.random, self.forecast).follow(first)
         return piece
 
     # -- facets and points --------------------------------------------------------------------------------------------
@@ -157,7 +171,7 @@ class Survey:
         points, pairs, first, normals, count = [], [], [], [], 0
         used: set[int] = set()
         for edge in self.edges():
-            rows = edge.points()
+            rows = edge.asked_points()
             if edge.facet is not None and edge.facet.measured and id(edge.facet) not in used:
                 used.add(id(edge.facet))
                 rows = edge.facet.points

@@ -15,14 +15,20 @@ from typing import Literal
 import numpy as np
 
 from divulge.extraction.labels.asking import Array, Asking, bisect
+from divulge.extraction.labels.facets import Facet
+from divulge.extraction.labels.forecast import Forecast
 from divulge.extraction.labels.polygon import Corner, Edge, Pair, Slice, cross_product, turned, unit
 from divulge.extraction.labels.tolerances import Domain, Tolerances
 
 MOST_CORNERS = 400
+LEAP = 4.0
+"""An edge is asked at distances that grow by this factor."""
 STRETCH = 64.0
 """A line is followed to this many times the distance of its two points before a farther point is measured."""
 FIRST_CIRCLE = 0.03
 """Radius, in spreads, of the circle that shows the direction of the first edge."""
+Step = tuple[Edge, Literal["neuron", "class"], Array, int | None]
+"""The edge past a corner, the kind of corner, where it is, and its neuron if that is known."""
 ARCS = (24.0, 96.0)
 """Radii of the two arcs around a corner, in widths of its bracket."""
 
@@ -49,6 +55,7 @@ class Walk:
     tolerances: Tolerances
     domain: Domain
     random: np.random.Generator
+    forecast: Forecast
     closed: bool = field(default=False, init=False)
 
     # -- starting -----------------------------------------------------------------------------------------------------
@@ -72,7 +79,8 @@ class Walk:
         self.slice.edges.append(first)
         yield from self._onwards(first, first)
         if not self.closed:
-            back = Edge(self.slice, first.far, first.near, first.pair, -first.tangent, first.normal)
+            asked = first.asked[::-1]
+            back = Edge(self.slice, first.far, first.near, first.pair, -first.tangent, first.normal, asked=asked)
             yield from self._onwards(back, first)
         for corner in self.slice.corners:
             corner.settle(self.tolerances.resolution)
@@ -119,24 +127,36 @@ class Walk:
         """
         self.closed = False
         for _ in range(MOST_CORNERS):
-            bracket = yield from self._end_of(edge)
-            if held is not edge:  # walked backwards: the point on that side makes the edge's base line longer
-                held.near = edge.far.copy()
-            if bracket is None:
-                return
-            step = yield from self._turn(edge, bracket)
+            step = yield from self._predicted(edge, held.facet)
+            if step is None:
+                bracket = yield from self._end_of(edge)
+                if held is not edge:  # walked backwards: the point on that side makes the edge's base line longer
+                    held.near, held.asked[0] = edge.far.copy(), edge.asked[1]
+                if bracket is None:
+                    return
+                step = yield from self._turn(edge, bracket)
+                if step is not None:
+                    self.forecast.resume(edge, step[0], step[2])
             if step is None:
                 self.slice.lost += 1
                 return
-            after, kind, here = step
+            after, kind, here, neuron = step
             if self._closes(held, here):
                 return
-            corner = Corner(self.slice, held, after, kind, here)
+            corner = Corner(self.slice, held, after, kind, here, neuron=neuron)
             self.slice.corners.append(corner)
             held.ends[1 if held is edge else 0] = corner
             after.ends[0] = corner
             self.slice.edges.append(after)
             edge = held = after
+
+    def _predicted(self, edge: Edge, facet: Facet | None) -> Asking[Step | None]:
+        """The next corner, if it is that of a known neuron: foretold, and confirmed by four labels."""
+        room = self.domain.room(self.slice.lift(edge.near), edge.tangent @ self.slice.frame)
+        found = self.forecast.next(edge, facet, room)
+        if found is None or not (yield from self._fits(edge, found.here, found.after, found.reach)):
+            return None
+        return found.after, "neuron", found.here, found.neuron
 
     def _closes(self, held: Edge, here: Array) -> bool:
         """Whether the walk is back at a corner that it knows."""
@@ -161,7 +181,7 @@ class Walk:
         base = edge.length
         good, bad, sides = base, None, (True, True)
         while bad is None:
-            t = min(2 * good, room)
+            t = min(LEAP * good, room)
             if t <= good:
                 yield from self._lengthen(edge, good)
                 return None
@@ -210,19 +230,20 @@ class Walk:
         if found.inside == e or found.outside == -e:
             return False
         edge.turn_to(q + found.middle * edge.normal)
+        edge.asked[1] = True
         return True
 
     # -- round a corner -----------------------------------------------------------------------------------------------
 
-    def _turn(self, edge: Edge, bracket: Bracket) -> Asking[tuple[Edge, Literal["neuron", "class"], Array] | None]:
+    def _turn(self, edge: Edge, bracket: Bracket) -> Asking[Step | None]:
         """The edge past the corner in the bracket, what kind of corner it is, and where."""
         keep = int(self.random.random() < 0.5)  # where a third class comes in, follow this side's class
         for _ in range(5):
             after = yield from self._edge_beyond(edge, bracket, keep)
             if after is not None:
                 here = self._meeting(edge, after, bracket)
-                if here is not None and (yield from self._fits(edge, here, after)):
-                    return after, "neuron" if after.pair == edge.pair else "class", here
+                if here is not None and (yield from self._fits(edge, here, after, self.tolerances.bracket / 3)):
+                    return after, "neuron" if after.pair == edge.pair else "class", here, None
             good, bad = yield from self._halve(
                 edge, bracket.inside, bracket.outside, bracket.side, bracket.label, bracket.width / 64
             )
@@ -264,9 +285,9 @@ class Walk:
             return None
         return np.asarray(edge.near + along * edge.tangent)
 
-    def _fits(self, edge: Edge, here: Array, after: Edge) -> Asking[bool]:
+    def _fits(self, edge: Edge, here: Array, after: Edge, aside: float) -> Asking[bool]:
         """Whether both edges reach the corner: each is asked on both its sides just beside it."""
-        aside, e = self.tolerances.bracket / 3, self.tolerances.offset
+        e = self.tolerances.offset
         p, q = here - aside * edge.tangent, here + aside * after.tangent
         rows = np.stack([p + e * edge.normal, p - e * edge.normal, q + e * after.normal, q - e * after.normal])
         labels = yield self.slice.lift(rows)

@@ -180,3 +180,36 @@ def test_float32_answers_bound_what_is_claimed():
     rows = torch.randn(5000, 10, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     alike = (stolen.model(rows).argmax(dim=1) == model(rows.float()).argmax(dim=1)).double().mean()
     assert not stolen.equivalent or float(alike) > 0.999
+
+
+@pytest.mark.slow
+def test_neurons_that_are_always_on_are_said_not_to_be_visible():
+    model = balanced_network([7, 4, 1], 6)
+    model[0].bias.data[0] += 1e3
+    model[-1].bias.data -= 1e3 * model[-1].weight.data[:, 0]
+    stolen = from_labels(divulge.oracle(model, access="label"), seed=0, checks=500)
+    assert stolen.equivalent, stolen.reason
+    assert stolen.widths == [3]
+    assert "linear part" in stolen.not_visible
+    assert stolen.as_dict()["not_visible"] == stolen.not_visible
+
+
+@pytest.mark.slow
+def test_two_hidden_layers_are_rebuilt_or_not_claimed():
+    model = balanced_network([8, 4, 3, 1], 1)
+    stolen = from_labels(divulge.oracle(model, access="label"), seed=0, checks=500)
+    assert stolen.equivalent, stolen.reason
+    assert stolen.widths == [4, 3]
+    rows = torch.randn(5000, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert torch.equal(stolen.model(rows) > 0, model(rows) > 0)
+
+
+@pytest.mark.slow
+def test_three_hidden_layers_are_not_called_equivalent_unless_they_are():
+    model = balanced_network([6, 5, 4, 3, 1], 2)
+    oracle = divulge.oracle(model, access="label", budget=40_000)
+    try:
+        stolen = from_labels(oracle, seed=0, checks=500)
+    except BudgetExhausted as error:
+        stolen = error.partial
+    assert not stolen.equivalent or stolen.check(divulge.oracle(model, access="label"), 5000) == 0

@@ -16,7 +16,7 @@ from divulge.report.findings import ADVERSARIES, Finding, Outcome
 from divulge.report.text import asked
 
 NAME = "copy-from-labels"
-LABELS_PER_PARAMETER = 100
+LABELS_PER_PARAMETER = 70
 """Labels for each parameter of the network, from experiments/benchmarks/extraction_labels.py."""
 SECONDS_PER_LABEL = 4e-5
 

@@ -21,6 +21,8 @@ from divulge.extraction.labels.one_hidden_layer import FIRST_SLICES, OneHiddenLa
 from divulge.extraction.labels.source import LabelSource
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.tolerances import Domain, Tolerances
+from divulge.extraction.labels.two_layers.network import TwoLayerNetwork
+from divulge.extraction.labels.two_layers.solve import TwoHiddenLayers
 from divulge.extraction.labels.verification import Agreement, Disagreement, agreement, disagreements
 from divulge.oracles.base import Oracle
 from divulge.oracles.region import Region
@@ -58,7 +60,9 @@ class LabelAttack:
         self.survey = Survey(self.source, self.tolerances, self.source.domain, classes, self.random)
         self.discovery = Discovery(self.survey, MOST_SLICES, self.beside)
         self.solver = OneHiddenLayer(self.survey, self.discovery, self._check)
-        self.network = self._constant(0)
+        self.network: LabelNetwork | TwoLayerNetwork = self._constant(0)
+        self.wrong: list[Disagreement] = []
+        """Segments on which the last copy that was checked disagrees with the target."""
 
     def run(self) -> LabelCopy:
         """The copy, equivalent or with the reason why it is not."""
@@ -103,6 +107,9 @@ class LabelAttack:
         if along_axes(survey.facets):
             return reasons.axes()
         self.network = self.solver.run()
+        if self.wrong and self.discovery.deep and survey.classes == 2:
+            deeper = TwoHiddenLayers(survey, self._check).run()
+            self.network = self.network if deeper is None else deeper
         return ""
 
     def _first_slices(self) -> bool:
@@ -134,11 +141,11 @@ class LabelAttack:
                 return reasons.outside(factor, len(survey.pool))
         return reasons.one_class(label, len(survey.pool))
 
-    def _check(self, network: LabelNetwork) -> list[Disagreement]:
+    def _check(self, network: LabelNetwork | TwoLayerNetwork) -> list[Disagreement]:
         self.network = network
-        wrong = disagreements(network, self.survey, REPAIR_CHECKS, self.random)
-        report("copy from labels", neurons=len(network.W), labels=self.oracle.ledger.label)
-        return wrong
+        self.wrong = disagreements(network, self.survey, REPAIR_CHECKS, self.random)
+        report("copy from labels", neurons=sum(network.widths), labels=self.oracle.ledger.label)
+        return self.wrong
 
     def _constant(self, label: int) -> LabelNetwork:
         """The copy that answers one label everywhere."""
@@ -149,7 +156,6 @@ class LabelAttack:
     def _result(self, reason: str, measured: Agreement | None, asked: Spent) -> LabelCopy:
         spent = self.oracle.ledger.snapshot()
         points, pairs = self._points()
-        width = len(self.network.W)
         facts: dict[str, object] = {
             "slices": len(self.survey.slices), "corners": len(self.survey.corners()),
             "facets": len(self.survey.facets), "wrong_labels": self.source.wrong, "votes_ahead": self.source.lead,
@@ -157,10 +163,11 @@ class LabelAttack:
         }  # fmt: skip
         return LabelCopy(
             model=self.network.model(self.region, self.oracle.output_dim),
-            widths=[width] if width else [],
+            widths=self.network.widths,
             equivalent=not reason,
             agreement=measured.rows if measured is not None else float("nan"),
             agreement_near=measured.near if measured is not None else {},
+            not_visible=self._not_visible(),
             verified_rows=measured.compared if measured is not None else 0,
             rounds=self.source.rounds,
             ledger=spent - self.before,
@@ -174,6 +181,13 @@ class LabelAttack:
             reason=reason,
             facts=facts,
         )
+
+    def _not_visible(self) -> str:
+        """What the copy says of neurons whose hyperplane the boundary does not meet."""
+        network = self.network
+        if isinstance(network, TwoLayerNetwork) or not 0 < len(network.W) <= self.survey.inputs:
+            return ""
+        return reasons.always_on() if float(np.abs(network.P).max()) > 0 else ""
 
     def _points(self) -> tuple[Array, Array]:
         """The boundary points in the target's units."""

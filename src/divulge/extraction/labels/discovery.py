@@ -21,6 +21,8 @@ SLIGHT, SLIGHT_PENCILS = 1e-3, 2
 """So many pencils of turns smaller than this may wait: they are imprecise, and more of them are of the same neuron."""
 FEW_FACETS = 4
 """Facets that tell a tree, if all are parallel to axes."""
+DEEPER = 3
+"""Corners of deeper neurons that tell a network with more than one hidden layer."""
 FRUITLESS = 6
 """Slices in a row without a new neuron after which the search ends."""
 SHORTEST, SLIGHTEST = 1e-4, 1e-6
@@ -40,6 +42,8 @@ class Discovery:
     neurons: list[Neuron] = field(default_factory=list)
     pencils: list[Pencil] = field(default_factory=list)
     tried: set[int] = field(default_factory=set)
+    deeper: set[int] = field(default_factory=set)
+    """Corners, by id, whose hyperplane an edge crosses without a bend."""
     trials: Trials = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +54,7 @@ class Discovery:
         fruitless = 0
         while True:
             self.update()
-            if len(self.survey.facets) >= FEW_FACETS and along_axes(self.survey.facets):
+            if self.misfit:
                 return
             choice = self._worth_measuring(fruitless)
             if choice:
@@ -172,13 +176,19 @@ class Discovery:
             return False
         found = settle(pencil, free, self.survey.tolerances, self.least)
         if found is not None:
-            self._add(found[0], [pencil.corner, *(free[i] for i in found[1])])
-            return True
+            return self._accept(found[0], [pencil.corner, *(free[i] for i in found[1])])
         waiting = [p for p in self.pencils if p is not pencil and p.corner.neuron is None]
         met = shared(pencil, waiting, self.survey.tolerances)
         if met is None:
             return False
-        self._add(met[0], [pencil.corner, met[1].corner])
+        return self._accept(met[0], [pencil.corner, met[1].corner])
+
+    def _accept(self, neuron: Neuron, corners: list[Corner]) -> bool:
+        """Add the neuron, unless an edge runs straight through its hyperplane: then it is one of a deeper layer."""
+        if self.survey.crossed(neuron):
+            self.deeper.add(id(corners[0]))
+            return False
+        self._add(neuron, corners)
         return True
 
     def _tried_out(self) -> bool:
@@ -208,8 +218,9 @@ class Discovery:
 
     @property
     def deep(self) -> bool:
-        """Whether edges cross most of the hyperplanes without a bend: corners of deeper neurons, which are not flat."""
-        return bool(self.neurons) and 2 * sum(self.survey.crossed(n) for n in self.neurons) > len(self.neurons)
+        """Whether corners agree on hyperplanes that edges cross without a bend: neurons of a deeper layer."""
+        crossed = sum(self.survey.crossed(n) for n in self.neurons)
+        return len(self.deeper) + crossed >= DEEPER
 
     @property
     def misfit(self) -> bool:

@@ -74,6 +74,11 @@ class Forecast:
                 if one.scale is not None and (two.scale is None or (pair_key(one.pair), c.neuron) not in self.bends):
                     again |= self._carry(one, two, c)
 
+    def stop(self) -> None:
+        """Predict nothing from now on: in deeper networks a bend depends on the layers above."""
+        self.neurons = []
+        self.forget()
+
     def forget(self) -> None:
         """Drop the bends: the neurons were numbered anew."""
         self.bends.clear()

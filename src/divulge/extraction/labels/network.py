@@ -31,6 +31,11 @@ class LabelNetwork:
     def classes(self) -> int:
         return len(self.c) + 1
 
+    @property
+    def widths(self) -> list[int]:
+        """Neurons of each hidden layer; empty for a linear model."""
+        return [len(self.W)] if len(self.W) else []
+
     def logits(self, x: Array) -> Array:
         """[n, k]."""
         z = np.maximum(x @ self.W.T + self.b, 0) @ self.V.T + x @ self.P.T + self.c

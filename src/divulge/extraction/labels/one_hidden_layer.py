@@ -26,8 +26,6 @@ FIRST_SLICES = 2
 DETERMINED = 1e-8
 """Ratio of singular values up to which the output layer is taken as determined."""
 POLISH_ROUNDS = 3
-LARGEST_POLISH = 2.5e8
-"""Entries of the largest Jacobian that is polished; beyond it the copy stays as it was solved."""
 
 
 @dataclass(eq=False)
@@ -102,11 +100,10 @@ class OneHiddenLayer:
         self.oriented = bool(known.all()) and not layer.outside
         self.layer = layer
         network = with_sign(layer.network, points[first], pairs[first], normals)
-        if keep.sum() * (W.size + len(network.V) * (len(W) + 1)) < LARGEST_POLISH:
-            distance = network.distance(points, pairs, tolerances.spread)
-            if rounds or distance[keep].max() > tolerances.tight:
-                network = polish(network, points[keep], pairs[keep], tolerances.spread, POLISH_ROUNDS)
-                self._refine_neurons(network)
+        distance = network.distance(points, pairs, tolerances.spread)
+        if rounds or distance[keep].max() > tolerances.tight:
+            network = polish(network, points[keep], pairs[keep], tolerances.spread, POLISH_ROUNDS)
+            self._refine_neurons(network)
         self.network = network
         return network
 

@@ -11,11 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse.linalg
 
 from divulge.extraction.labels.asking import Array
 from divulge.extraction.labels.network import LabelNetwork
 from divulge.extraction.labels.output_layer import equations
 
+LARGEST_DIRECT = 2.5e8
+"""Entries of the largest Jacobian that is written out."""
+ITERATIONS = 60
+"""Of LSMR, for larger ones."""
 DAMPING = 1e-13
 """Added to the diagonal of the normal equations, whose columns have unit length."""
 
@@ -31,7 +36,7 @@ def polish(network: LabelNetwork, points: Array, pairs: Array, spread: float, ro
         value, gradient = network.difference(points, pairs)
         norm = np.maximum(np.linalg.norm(gradient, axis=1), 1e-300)
         distance = value / norm
-        rms = float(np.sqrt(np.mean(distance**2)))
+        rms = float(np.linalg.norm(distance)) / len(distance) ** 0.5
         if rms < least:
             best, least = network, rms
         if step == rounds or (step > 1 and rms > 0.5 * last):
@@ -45,8 +50,17 @@ def _moved(
     network: LabelNetwork, points: Array, pairs: Array, spread: float, distance: Array, norm: Array
 ) -> LabelNetwork:
     """One Gauss-Newton step."""
-    h, d = network.W.shape
     affine = bool(np.abs(network.P).max() > 0)
+    entries = len(points) * (network.W.size + network.V.size)
+    solve = _direct_step if entries < LARGEST_DIRECT else _iterative_step
+    return _added(network, solve(network, points, pairs, spread, distance, norm, affine), spread, affine)
+
+
+def _direct_step(
+    network: LabelNetwork, points: Array, pairs: Array, spread: float, distance: Array, norm: Array, affine: bool
+) -> Array:
+    """The least-squares step, from the normal equations."""
+    h = len(network.W)
     J = np.concatenate([_jacobian(network, points, pairs, spread, norm, affine), _gauge(network, spread, affine)])
     right = np.concatenate([-distance, np.zeros(h + 1)])
     size = np.linalg.norm(J, axis=0)
@@ -58,7 +72,35 @@ def _moved(
     delta = scipy.linalg.cho_solve(factor, J.T @ right)
     for _ in range(3):
         delta += scipy.linalg.cho_solve(factor, J.T @ (right - J @ delta))
-    delta /= size
+    return np.asarray(delta / size)
+
+
+def _iterative_step(
+    network: LabelNetwork, points: Array, pairs: Array, spread: float, distance: Array, norm: Array, affine: bool
+) -> Array:
+    """The same step by LSMR, without the matrix: a step of least length leaves the free scales alone."""
+    h = len(network.W)
+    scaled, rows, output = _factors(network, points, pairs, spread, norm, affine)
+    split = h * rows.shape[1]
+    size = np.sqrt(np.concatenate([((scaled**2).T @ rows**2).reshape(-1), (output**2).sum(axis=0)]))
+    size[size == 0] = 1
+
+    def forward(step: Array) -> Array:
+        step = step / size
+        hidden = step[:split].reshape(h, -1)
+        return np.asarray(((rows @ hidden.T) * scaled).sum(axis=1) + output @ step[split:])
+
+    def backward(residual: Array) -> Array:
+        hidden = (scaled * residual[:, None]).T @ rows
+        return np.asarray(np.concatenate([hidden.reshape(-1), output.T @ residual]) / size)
+
+    J = scipy.sparse.linalg.LinearOperator((len(points), len(size)), matvec=forward, rmatvec=backward)
+    found = scipy.sparse.linalg.lsmr(J, -distance, atol=1e-15, btol=1e-15, maxiter=ITERATIONS)
+    return np.asarray(found[0] / size)
+
+
+def _added(network: LabelNetwork, delta: Array, spread: float, affine: bool) -> LabelNetwork:
+    h, d = network.W.shape
     hidden = delta[: h * (d + 1)].reshape(h, d + 1)
     output = delta[h * (d + 1) :].reshape(network.classes - 1, -1)
     return LabelNetwork(
@@ -72,15 +114,21 @@ def _moved(
 
 def _jacobian(network: LabelNetwork, points: Array, pairs: Array, spread: float, norm: Array, affine: bool) -> Array:
     """Derivatives of the distances by (W, b) row by row, then by (V, c, P) class by class."""
-    n, (h, d) = len(points), network.W.shape
+    scaled, rows, output = _factors(network, points, pairs, spread, norm, affine)
+    hidden = (scaled[:, :, None] * rows[:, None, :]).reshape(len(points), -1)
+    return np.concatenate([hidden, output], axis=1)
+
+
+def _factors(
+    network: LabelNetwork, points: Array, pairs: Array, spread: float, norm: Array, affine: bool
+) -> tuple[Array, Array, Array]:
+    """The derivatives in parts: by (W, b) products of [n, h] and [n, d + 1], and by the output layer a matrix."""
     active, weight = network.activity(points, pairs)
-    scaled = weight * active / norm[:, None]
-    constant = np.full((n, 1), spread)
+    constant = np.full((len(points), 1), spread)
     rows = np.concatenate([points, constant], axis=1)
-    hidden = (scaled[:, :, None] * rows[:, None, :]).reshape(n, h * (d + 1))
     z = np.maximum(points @ network.W.T + network.b, 0)
     features = np.concatenate([z, constant, *([points] if affine else [])], axis=1) / norm[:, None]
-    return np.concatenate([hidden, equations(features, pairs, network.classes)], axis=1)
+    return weight * active / norm[:, None], rows, equations(features, pairs, network.classes)
 
 
 def _gauge(network: LabelNetwork, spread: float, affine: bool) -> Array:

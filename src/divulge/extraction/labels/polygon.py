@@ -68,7 +68,7 @@ class Edge:
 
     def asked_points(self) -> Array:
         """Those of the two points that were bisected, as inputs [n, d]."""
-        return self.points()[np.array(self.asked)]
+        return np.asarray(self.points()[np.array(self.asked)])
 
     def error_at(self, y: Array, resolution: float) -> float:
         """How far the line may be off at a point of the plane."""

@@ -43,6 +43,13 @@ def axes() -> str:
     )
 
 
+def always_on() -> str:
+    return (
+        "The copy has a linear part beside its neurons: it sums up neurons that are on along the whole boundary in the "
+        "region. Neurons that are off along all of it are not in the copy."
+    )
+
+
 def flips(share: float) -> str:
     return (
         f"About {share:.1%} of the labels are wrong at random when a row is asked again, and votes did not make up for "
@@ -58,11 +65,13 @@ def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) ->
         return axes()
     far, worst = 1 - measured.rows, 1 - min(measured.near.values(), default=1.0)
     if discovery.deep:
+        two = discovery.survey.classes == 2
+        tried = "a copy with two does not fit" if two else "copies of two layers are for two classes only"
         return (
             f"The boundary bends at hyperplanes that it crosses elsewhere without a bend: the target has more than one "
-            f"hidden layer. The copy decides otherwise on {far:.2%} of fresh rows."
+            f"hidden layer, and {tried}. The copy decides otherwise on {far:.2%} of fresh rows."
         )
     return (
         f"The copy decides otherwise on {far:.2%} of fresh rows and on {worst:.1%} of rows near the boundary: the "
-        "target is not a ReLU network with one hidden layer, or the boundary shows too little of it."
+        "target is not a ReLU network with one hidden layer or two, or the boundary shows too little of it."
     )

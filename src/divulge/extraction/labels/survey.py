@@ -99,15 +99,15 @@ class Survey:
         yield from walk.between(np.array([float(np.linalg.norm(two - one)), 0.0]), label)
         return piece
 
-    def through(self, facet: Facet) -> Asking[Slice]:
-        """A random slice through the middle of a facet that was measured."""
+    def through(self, facet: Facet, around: float | None = None) -> Asking[Slice]:
+        """A random slice through the middle of a facet, which holds ``around`` it as far as it was measured."""
         along = self.random.standard_normal(self.inputs)
         along = unit(along - (along @ facet.normal) * facet.normal)
         up = facet.normal + GRAZE * unit(self.random.standard_normal(self.inputs))
         piece = Slice(facet.base, np.stack([along, unit(up - (up @ along) * along)]))
         normal = unit(piece.frame @ facet.normal)
         tangent = turned(normal)
-        step = 0.25 * facet.step
+        step = 0.25 * (around or facet.step)
         asked = [False, False]
         first = Edge(piece, -step * tangent, step * tangent, facet.pair, tangent, normal, facet=facet, asked=asked)
         first.error = facet.error * step

@@ -57,7 +57,7 @@ class Trials:
         survey = self.survey
         angles, error, usable = pencil.angles(corners, survey.tolerances.spread)
         result = []
-        for i in np.nonzero(usable & (error < survey.tolerances.loose))[0]:
+        for i in np.nonzero(usable & (error < survey.tolerances.loose))[0].tolist():
             row = math.cos(angles[i]) * pencil.basis[0] + math.sin(angles[i]) * pencil.basis[1]
             neuron = Neuron.of(row, survey.tolerances.spread, float(error[i]))
             found = survey.forecast.bend_between(one, two, neuron)

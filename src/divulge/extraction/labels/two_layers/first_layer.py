@@ -1,0 +1,76 @@
+"""The first of two hidden layers: neurons whose hyperplane is flat in the whole input space.
+
+A neuron of the second layer bends where one of the first switches, so its corners in different slices do not agree on a
+hyperplane. A neuron counts as one of the first layer if corners of three slices agree on it and no edge runs straight
+through its hyperplane.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from divulge.extraction.labels.discovery import Discovery
+from divulge.extraction.labels.pencils import Pencil, settle
+
+SLICES = 8
+AGREEING = 3
+"""Corners elsewhere, and slices, that must agree on a neuron."""
+PATIENCE = 14
+"""Corners in a row that are measured without a new neuron, before the search asks whether all are found."""
+
+
+class FirstLayer(Discovery):
+    """Neurons of the first hidden layer of a deeper network."""
+
+    def run(self) -> None:
+        """Measure corners until the normals of all facets lie in the span of the neurons."""
+        survey = self.survey
+        while len(survey.slices) < SLICES:
+            self._random_slice(through=len(survey.slices) % 2 == 0)
+        fruitless = 0
+        while True:
+            self.update()
+            choice = self.candidates()
+            if fruitless >= PATIENCE or not choice:
+                if self.complete or len(survey.slices) >= 3 * SLICES:
+                    return
+                self._random_slice(through=False)
+                fruitless = PATIENCE - 4
+                continue
+            found = len(self.neurons)
+            self._measure(choice[:1])
+            self.update()
+            fruitless = 0 if len(self.neurons) > found else fruitless + 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether the neurons span every normal that was measured, and are no more than the inputs."""
+        W, _ = self.hyperplanes()
+        if not 0 < len(W) <= self.survey.inputs:
+            return False
+        normals = np.stack([f.normal for f in self.survey.facets])
+        rest = np.linalg.norm(normals - normals @ np.linalg.pinv(W) @ W, axis=1)
+        return bool(rest.max() < self.survey.tolerances.loose)
+
+    def update(self) -> None:
+        """All that follows without labels; nothing is foretold, because bends depend on the second layer."""
+        self.explain()
+        self.derive()
+        self._settle_pencils()
+
+    def _random_slice(self, *, through: bool) -> None:
+        if through:
+            self.another_slice()
+        elif (pair := self.survey.different()) is not None:
+            self.survey.walk([self.survey.between(*pair)])
+
+    def _settle(self, pencil: Pencil) -> bool:
+        free = [c for c in self.survey.corners() if c.neuron is None and c is not pencil.corner]
+        found = settle(pencil, free, self.survey.tolerances, AGREEING) if len(free) >= AGREEING else None
+        if found is None:
+            return False
+        corners = [pencil.corner, *(free[i] for i in found[1])]
+        if len({id(c.slice) for c in corners}) < AGREEING or self.survey.crossed(found[0]):
+            return False
+        self._add(found[0], corners)
+        return True

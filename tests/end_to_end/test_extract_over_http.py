@@ -7,6 +7,7 @@ import torch
 
 import divulge
 from divulge import serving
+from divulge.core.errors import BudgetExhausted
 from divulge.models import MLP
 
 
@@ -43,7 +44,7 @@ def test_a_copy_from_labels_goes_on_from_its_journal(tmp_path):
     assert at_home.equivalent, at_home.reason
     with serving.running(target) as url:
         first = divulge.oracle(url, access="label", journal=tmp_path / "answers.db", budget=at_home.queries // 2)
-        with pytest.raises(divulge.BudgetExhausted):
+        with pytest.raises(BudgetExhausted):
             divulge.extraction.from_labels(first, checks=100)
         resumed = divulge.oracle(url, access="label", journal=tmp_path / "answers.db")
         again = divulge.extraction.from_labels(resumed, checks=100)

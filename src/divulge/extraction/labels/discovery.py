@@ -22,7 +22,7 @@ SLIGHT, SLIGHT_PENCILS = 1e-3, 2
 FEW_FACETS = 4
 """Facets that tell a tree, if all are parallel to axes."""
 DEEPER = 3
-"""Corners of deeper neurons that tell a network with more than one hidden layer."""
+"""Hyperplanes, and a quarter of them all, that edges must cross for a network with more than one hidden layer."""
 FRUITLESS = 6
 """Slices in a row without a new neuron after which the search ends."""
 SHORTEST, SLIGHTEST = 1e-4, 1e-6
@@ -42,8 +42,6 @@ class Discovery:
     neurons: list[Neuron] = field(default_factory=list)
     pencils: list[Pencil] = field(default_factory=list)
     tried: set[int] = field(default_factory=set)
-    deeper: set[int] = field(default_factory=set)
-    """Corners, by id, whose hyperplane an edge crosses without a bend."""
     trials: Trials = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +52,7 @@ class Discovery:
         fruitless = 0
         while True:
             self.update()
-            if self.misfit:
+            if len(self.survey.facets) >= FEW_FACETS and along_axes(self.survey.facets):
                 return
             choice = self._worth_measuring(fruitless)
             if choice:
@@ -176,19 +174,13 @@ class Discovery:
             return False
         found = settle(pencil, free, self.survey.tolerances, self.least)
         if found is not None:
-            return self._accept(found[0], [pencil.corner, *(free[i] for i in found[1])])
+            self._add(found[0], [pencil.corner, *(free[i] for i in found[1])])
+            return True
         waiting = [p for p in self.pencils if p is not pencil and p.corner.neuron is None]
         met = shared(pencil, waiting, self.survey.tolerances)
         if met is None:
             return False
-        return self._accept(met[0], [pencil.corner, met[1].corner])
-
-    def _accept(self, neuron: Neuron, corners: list[Corner]) -> bool:
-        """Add the neuron, unless an edge runs straight through its hyperplane: then it is one of a deeper layer."""
-        if self.survey.crossed(neuron):
-            self.deeper.add(id(corners[0]))
-            return False
-        self._add(neuron, corners)
+        self._add(met[0], [pencil.corner, met[1].corner])
         return True
 
     def _tried_out(self) -> bool:
@@ -218,9 +210,9 @@ class Discovery:
 
     @property
     def deep(self) -> bool:
-        """Whether corners agree on hyperplanes that edges cross without a bend: neurons of a deeper layer."""
+        """Whether edges cross many of the hyperplanes without a bend: corners of deeper neurons, which are not flat."""
         crossed = sum(self.survey.crossed(n) for n in self.neurons)
-        return len(self.deeper) + crossed >= DEEPER
+        return crossed >= DEEPER and 4 * crossed >= len(self.neurons)
 
     @property
     def misfit(self) -> bool:

@@ -25,7 +25,7 @@ from experiments.zoo.files import FILES
 from experiments.zoo.libraries import LIBRARIES
 from experiments.zoo.wheels import NotThere
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def one(make: Callable[[], Subject], seed: int) -> dict[str, Any]:

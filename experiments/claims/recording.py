@@ -18,7 +18,7 @@ import divulge
 from divulge.auditing import available_probes
 from divulge.core.errors import DivulgeError
 from divulge.core.progress import Step, listening
-from experiments.claims.subject import Subject
+from experiments.claims.subject import Subject, Table
 
 ATTACKS = {
     divulge.extraction: (
@@ -98,6 +98,13 @@ def recorded(calls: list[Call]) -> Iterator[None]:
         yield
 
 
+def _given(table: Table) -> dict[str, Any]:
+    """What the audit is given of the data; inputs without labels where the training data is not known."""
+    if table.training is None:
+        return {"unseen": table.unseen.X}
+    return {"training_data": tuple(table.training), "unseen": tuple(table.unseen)}
+
+
 def audited(subject: Subject, *, time_allowed: float = 15.0, seed: int = 0, **options: Any) -> Audited:
     """The audit of a model, with everything that its attacks returned."""
     import matplotlib.pyplot  # noqa: F401  what a probe imports when it first runs is no part of the time of an audit
@@ -108,9 +115,6 @@ def audited(subject: Subject, *, time_allowed: float = 15.0, seed: int = 0, **op
     started = time.perf_counter()
     with warnings.catch_warnings(), recorded(calls):
         warnings.simplefilter("ignore")
-        report = divulge.audit(
-            subject.model, training_data=tuple(subject.table.training), unseen=tuple(subject.table.unseen),
-            time=time_allowed, seed=seed, **chosen,
-        )  # fmt: skip
+        report = divulge.audit(subject.model, **_given(subject.table), time=time_allowed, seed=seed, **chosen)
     seconds = time.perf_counter() - started
     return Audited(report.as_dict(), report.html() + report.markdown(), calls, seconds, time_allowed, chosen)

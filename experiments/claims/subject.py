@@ -28,7 +28,8 @@ class Rows(NamedTuple):
 class Table:
     """A data set in three parts."""
 
-    training: Rows
+    training: Rows | None
+    """None where nobody here knows what the model was trained on: the audit then gets the unseen inputs alone."""
     unseen: Rows
     """Given to the audit as the control."""
     heldout: Rows

@@ -34,14 +34,14 @@ class Shipped:
         run = runtime(str(path), self.shape, self.fixed)
         X = self.draw(self.rows, self.shape, 0).reshape(self.rows, -1)
         answers = run(X)
-        third = self.rows // 3
+        half = self.rows // 2
         labels = decided(answers) if answers.shape[1] > 1 else answers[:, 0].astype(np.float64)
-        parts = [Rows(X[k : k + third], labels[k : k + third]) for k in (0, third, 2 * third)]
+        parts = [Rows(X[k : k + half], labels[k : k + half]) for k in (0, half)]
         options: dict[str, Any] = {"fixed": self.fixed} if self.fixed else {}
         if self.open_shape:
             options["input_shape"] = self.shape
         decide = (lambda rows: decided(run(rows))) if answers.shape[1] > 1 else None
-        return Subject(str(path), Table(*parts), decide, lambda rows: [run(rows)], "none", options)
+        return Subject(str(path), Table(None, *parts), decide, lambda rows: [run(rows)], "none", options)
 
 
 def decided(answers: Array) -> Array:

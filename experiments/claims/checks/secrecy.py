@@ -20,7 +20,7 @@ CELLS = 2
 
 def check(audited: Audited, subject: Subject) -> list[Checked]:
     """That no training row, and no name of one, stands in the report in any form."""
-    if audited.options.get("show_records"):
+    if audited.options.get("show_records") or subject.table.training is None:
         return []
     text = json.dumps(audited.report, default=str) + audited.pages
     printed = cells_printed(text, subject.table.training.X)

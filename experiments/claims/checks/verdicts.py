@@ -128,6 +128,8 @@ def _faults(report: dict[str, Any]) -> list[Checked]:
 def _warning(report: dict[str, Any], subject: Subject) -> list[Checked]:
     """A warning that the data does not fit stands where the model predicts it no better than a constant."""
     said = "warning" in report["target"]
+    if subject.table.training is None:
+        return []
     X, y = subject.table.training
     if hasattr(X, "iloc") or len(set(np.asarray(y).tolist())) < 2:
         return []
@@ -146,7 +148,7 @@ def _warning(report: dict[str, Any], subject: Subject) -> list[Checked]:
 
 def _facts(report: dict[str, Any], subject: Subject) -> list[Checked]:
     records = report["target"].get("training_records")
-    true = len(subject.table.training.y)
+    true = None if subject.table.training is None else len(subject.table.training.y)
     return [Checked("target", f"training_records: {records}", str(true), records == true)]
 
 

@@ -131,10 +131,10 @@ def kind_by_gradients(oracle: Oracle, rows: Tensor | None = None, *, seed: int =
 # -- from answers -----------------------------------------------------------------------------------------------------
 
 
-def kind_by_asking(oracle: Oracle, rows: Tensor | None = None, *, seed: int = 0) -> Kind:
-    """What a model is by its answers along lines, at several scales. Costs 396 values, or the budget."""
+def kind_by_asking(oracle: Oracle, rows: Tensor | None = None, *, seed: int = 0, lines: int = LINES) -> Kind:
+    """What a model is by its answers along lines, at several scales. Costs 396 values for three lines, or the budget."""
     left = oracle.ledger.remaining
-    lines = LINES if left is None else max(1, min(LINES, left // (POINTS * len(SCALES))))
+    lines = lines if left is None else max(1, min(lines, left // (POINTS * len(SCALES))))
     points = POINTS if left is None else max(3, min(POINTS, left // (lines * len(SCALES))))
     generator = torch.Generator().manual_seed(seed)
     ends = _points(oracle.input_dim, rows, 2 * lines, generator)

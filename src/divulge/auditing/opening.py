@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from divulge.auditing.kinds import Kind, kind_by_asking, kind_of_module
+from divulge.auditing.kinds import LINES, POINTS, SCALES, Kind, kind_by_asking, kind_of_module
 from divulge.auditing.options import AuditOptions
 from divulge.auditing.tables import with_view
 from divulge.auditing.target import Answers, Target
 from divulge.core.errors import DivulgeError, InvalidInput, TargetError, UnsupportedModel
-from divulge.core.images import declared_picture
+from divulge.core.images import SMALLEST, declared_picture
 from divulge.core.storage import digest
 from divulge.core.validation import checked_rows
 from divulge.oracles import Access, Oracle, load_model, oracle
@@ -34,8 +34,12 @@ from divulge.protection.guarantee import Guarantee, guarantee_of
 
 _FEW = 8
 """Rows that show what the answers are."""
+_SOME = 10_000
+"""Rows of the data, at most, that show where inputs lie."""
 _BATCH = 64
 """Rows that take about as long as a few, in a batch."""
+_OF_THE_TIME = 0.1
+"""Part of the audit's time that may go into finding out what kind of model it is."""
 _ASSUMED_PACE = 1e-4
 """Seconds to answer a row, where that was not measured."""
 
@@ -58,9 +62,9 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
     module = _weights_of(source, options) if readable else None
     access = options.access or _widest(make, options.guard, local=readable, weights=module is not None)
     first = make("gradient" if access == "weights" else access)
-    data = _data(training_data, options, first.input_dim)
+    data = _data(training_data, options, first.input_dim, tuple(first.input_shape))
     answers, pace = _answers(source, make, access, data)
-    kind, known = _kind(module, make, access, data.rows, options)
+    kind, known = _kind(module, make, access, data.some_rows, options, pace)
     return Target(
         origin=origin,
         access=access,
@@ -69,6 +73,7 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
         answers=answers,
         seconds_per_row=pace,
         input_dim=first.input_dim,
+        input_shape=tuple(first.input_shape),
         output_dim=first.output_dim,
         make_oracle=make,
         options=options,
@@ -107,9 +112,9 @@ def _with_shape(source: Any, data: Any, options: AuditOptions) -> AuditOptions:
         candidate_shapes(source)
     except UnsupportedModel:
         rows = getattr(data, "train", data)
-        shape = (
-            options.shape or getattr(data, "shape", None) or np.shape(rows[0] if isinstance(rows, tuple) else ())[1:]
-        )
+        first = rows[0] if isinstance(rows, tuple) else options.unseen
+        first = first[0] if isinstance(first, tuple) else first
+        shape = options.shape or getattr(data, "shape", None) or np.shape(() if first is None else first)[1:]
         return replace(options, input_shape=tuple(shape)) if shape else options
     return options
 
@@ -158,6 +163,7 @@ def _kind(
     access: Access,
     rows: Tensor | None,
     options: AuditOptions,
+    pace: float,
 ) -> tuple[Kind, bool]:
     """What kind of model it is, and whether its layers say so; a target that does not answer is of unknown kind."""
     if module is not None:
@@ -165,8 +171,13 @@ def _kind(
     if access == "label":
         return "unknown", False
     with suppress(TargetError):
-        return kind_by_asking(make("value"), rows), False
+        return kind_by_asking(make("value"), rows, lines=_affordable_lines(pace, options.time)), False
     return "unknown", False
+
+
+def _affordable_lines(pace: float, seconds: float) -> int:
+    """Lines along which a model is asked what kind it is: fewer where its answers would take much of the time."""
+    return max(1, min(LINES, int(_OF_THE_TIME * seconds / (pace * POINTS * len(SCALES)))))
 
 
 def _answers(source: Any, make: Callable[[Access], Oracle], access: Access, data: _Data) -> tuple[Answers, float]:
@@ -179,14 +190,11 @@ def _answers(source: Any, make: Callable[[Access], Oracle], access: Access, data
         return "scores", _ASSUMED_PACE
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(_FEW, view.input_dim, generator=generator, dtype=torch.float64)
-    rows = (rows if data.inputs is None else data.inputs[:_FEW])[:affordable]
-    started = time.perf_counter()
+    rows = (rows if data.some_rows is None else data.some_rows[:_FEW])[:affordable]
     try:
-        values = view.value(rows).double()
-        answered = time.perf_counter()
+        values, pace = _timed(view, rows)
     except TargetError:  # for the attacks to report
         return "scores", _ASSUMED_PACE
-    pace = (answered - started) / max(len(rows), _BATCH)
     classes = data.labels is not None and not data.labels.is_floating_point()
     if data.labels is not None and not classes:
         return "predicted values", pace
@@ -196,6 +204,23 @@ def _answers(source: Any, make: Callable[[Access], Oracle], access: Access, data
     if is_estimator(source) and not hasattr(source, "classes_"):
         return "predicted values", pace
     return "logits" if isinstance(source, nn.Module) or is_estimator(source) else "scores", pace
+
+
+def _timed(view: Oracle, rows: Tensor) -> tuple[Tensor, float]:
+    """The answers to a few rows, and the seconds that a row of a large batch takes.
+
+    A batch of 64 takes about as long as these rows, unless one of them takes a good part of what they take together:
+    then rows are answered one after the other.
+    """
+    started = time.perf_counter()
+    first = view.value(rows[:1])
+    one = time.perf_counter()
+    if len(rows) == 1:
+        return first.double(), (one - started) / _BATCH
+    values = torch.cat([first, view.value(rows[1:])]).double()
+    others = time.perf_counter() - one
+    each = others / (len(rows) - 1)
+    return values, each if others > (len(rows) - 1) / 2 * (one - started) else others / _BATCH
 
 
 def _weights_of(source: Any, options: AuditOptions) -> nn.Module | None:
@@ -264,16 +289,16 @@ class _Data(NamedTuple):
     columns: tuple[str, ...]
 
     @property
-    def rows(self) -> Tensor | None:
-        """Training and unseen inputs together."""
-        known = [part for part in (self.inputs, self.unseen) if part is not None]
+    def some_rows(self) -> Tensor | None:
+        """Training and unseen inputs together, as many as show where inputs lie."""
+        known = [part[:_SOME] for part in (self.inputs, self.unseen) if part is not None]
         return known[0] if len(known) == 1 else torch.cat(known) if known else None
 
 
-def _data(given: Any, options: AuditOptions, width: int) -> _Data:
+def _data(given: Any, options: AuditOptions, width: int, taken: tuple[int, ...]) -> _Data:
     """What the caller handed in: (X, y), a data set, or what ``divulge.datasets`` recorded beside a model.
 
-    Options take precedence over what the data says of itself.
+    Options take precedence over what the data says of itself, and that over the shape that the model takes.
     """
     rows = getattr(given, "train", given)
     inputs, labels = (None, None) if given is None else _pair(rows, width, "training data")
@@ -281,6 +306,7 @@ def _data(given: Any, options: AuditOptions, width: int) -> _Data:
     control, control_labels = _control(unseen, width)
     mean = options.mean if options.mean is not None else getattr(given, "mean", None)
     shape = options.shape if options.shape is not None else getattr(given, "shape", None)
+    shape = taken if shape is None and _is_picture(taken) else shape
     frame = rows[0] if isinstance(rows, tuple) else None
     columns: Any = options.columns or getattr(given, "columns", None) or getattr(frame, "columns", ())
     return _Data(
@@ -292,6 +318,11 @@ def _data(given: Any, options: AuditOptions, width: int) -> _Data:
         declared_picture(width, shape),
         tuple(map(str, columns)),
     )
+
+
+def _is_picture(shape: tuple[int, ...]) -> bool:
+    """Whether inputs of this shape are pictures: grey or in colour, channels first."""
+    return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) >= SMALLEST
 
 
 def _recorded_control(given: Any) -> Any:

@@ -1,6 +1,7 @@
 """The student of a learned copy, chosen for the data: convolutions for pictures, trees for trees, layers for tables.
 
-A picture is learned by a small convolutional network. A model that answers in steps, such as a forest, is learned by a
+A picture is learned by a small convolutional network, and so is any other grid of numbers that the model takes, such as
+a spectrogram; large ones are averaged over squares first. A model that answers in steps, such as a forest, is learned by a
 forest. Any other table is learned by a network with one hidden layer; columns in units of their own are standardised by
 the rows that were asked. The attacker needs no more than the answers to choose: the shape of an input is known to every
 client, and steps show along lines.
@@ -25,14 +26,22 @@ FILTERS, DENSE = (16, 32), 64
 """Of the student of pictures."""
 BATCH, STEPS, PASSES = 64, 300, 15
 """How pictures are learned: rows a step, steps at least, and passes over the answers."""
+LARGEST = 64
+"""Height and width to which larger pictures are averaged."""
+FEWEST_STEPS, MOST_STEPS, STEPS_PER_QUERY = 300, 1200, 4
+"""How tables are learned: more steps than this lower no error on so few answers (30 to 300 of digits and records)."""
 RATE = 5e-3
 """Learning rate of the student of pictures, whose layers are normalised."""
 SMALLEST_PICTURE = 16
 """Height and width from which on a picture is learned by convolutions."""
+MOST_CHANNELS = 4
+"""Of a grid that is learned by convolutions."""
 _UNIT = (0.05, 5.0)
 """Standard deviations of columns that a network takes as they are."""
-SECONDS = {"network": (3.0, 1e-3), "convolutions": (3.0, 1.5e-3), "trees": (0.5, 1e-3)}
+SECONDS = {"convolutions": (3.0, 1.5e-3), "trees": (0.5, 1e-3)}
 """About what a fit takes on one core in any case, and what each query adds."""
+STEP_SECONDS, STEP_INPUTS = 2.5e-3, 1000
+"""About what a step of the student of a table takes on one core, and the inputs from which on they add to it."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class StudentPlan:
     kind: Literal["network", "convolutions", "trees"]
     standardised: bool
     shape: tuple[int, ...]
+    """Of one input; a grid that is learned by convolutions has channels first, or last where there are few there."""
     outputs: int
 
     @property
@@ -51,15 +61,24 @@ class StudentPlan:
             return "a forest"
         if self.kind == "convolutions":
             filters = f"{FILTERS[0]} and {FILTERS[1]} filters"
-            return f"a network with two convolutions ({filters}) and a hidden layer of {DENSE} ReLU units"
+            averaged = f", behind means over {self.square} x {self.square} pixels" if self.square > 1 else ""
+            return f"a network with two convolutions ({filters}) and a hidden layer of {DENSE} ReLU units{averaged}"
         return f"a network with one hidden layer of {HIDDEN} ReLU units"
 
     def seconds(self, queries: int) -> float:
         """About what a fit takes on one core."""
-        pixels = max(1.0, float(np.prod(self.shape)) / 784)
-        scale = pixels if self.kind == "convolutions" else 1.0
+        numbers = float(np.prod(self.shape))
+        if self.kind == "network":
+            return STEP_SECONDS * max(1.0, numbers / STEP_INPUTS) * steps_of_network(queries) + 1e-3 * queries
         start, each = SECONDS[self.kind]
+        scale = max(1.0, numbers / self.square**2 / 784) if self.kind == "convolutions" else 1.0
         return scale * (start + each * queries)
+
+    @property
+    def square(self) -> int:
+        """Pixels a side over which a large picture is averaged."""
+        sides = _channels_first(self.shape)[1:] if len(self.shape) == 3 else self.shape
+        return max(1, min(-(-max(sides) // LARGEST), min(sides) // 8))
 
     def student(self) -> Any:
         """What ``extraction.by_training`` fits."""
@@ -70,15 +89,41 @@ class StudentPlan:
             return {"architecture": "mlp", "widths": widths, "activation": "relu"}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return _convolutions(self.shape, self.outputs) if self.kind == "convolutions" else _standardised(widths)
+            if self.kind == "convolutions":
+                return _convolutions(self.shape, self.square, self.outputs)
+            return _standardised(widths)
 
 
-def _convolutions(shape: tuple[int, ...], outputs: int) -> nn.Module:
+def steps_of_network(queries: int) -> int:
+    """Steps in which the student of a table learns so many answers."""
+    return max(min(MOST_STEPS, max(FEWEST_STEPS, STEPS_PER_QUERY * queries)), PASSES * queries // BATCH)
+
+
+def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Channels, height and width of a grid, whose channels may come last."""
+    return shape if shape[0] <= MOST_CHANNELS else (shape[2], *shape[:2])
+
+
+class _Grid(nn.Module):
+    """Inputs as pictures with their channels first, averaged over squares."""
+
+    def __init__(self, shape: tuple[int, ...], square: int) -> None:
+        super().__init__()
+        self.last, self.square = _channels_first(shape) != shape, square
+
+    def forward(self, X: Tensor) -> Tensor:
+        """[n, channels, height, width]."""
+        pictures = X.movedim(-1, 1) if self.last else X
+        return nn.functional.avg_pool2d(pictures, self.square, ceil_mode=True) if self.square > 1 else pictures
+
+
+def _convolutions(shape: tuple[int, ...], square: int, outputs: int) -> nn.Module:
     """Two 3 x 3 convolutions in steps of two, then two dense layers, all normalised: pixels come in any units."""
-    channels, height, width = shape
+    channels, height, width = _channels_first(shape)
     first, second = FILTERS
-    places = -(-height // 4) * -(-width // 4)
+    places = -(-height // (4 * square)) * -(-width // (4 * square))
     made = nn.Sequential(
+        _Grid(shape, square),
         nn.BatchNorm2d(channels),
         nn.Conv2d(channels, first, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(first), nn.ReLU(),
         nn.Conv2d(first, second, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(second), nn.ReLU(), nn.Flatten(),
@@ -96,14 +141,22 @@ def _standardised(widths: list[int]) -> nn.Module:
     )  # fmt: skip
 
 
+def grid_of(shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape of one input as a grid that convolutions learn; None where it is none."""
+    grid = (1, *shape) if len(shape) == 2 else tuple(shape)
+    if len(grid) != 3 or min(grid[0], grid[2]) > MOST_CHANNELS:
+        return None
+    return grid if min(_channels_first(grid)[1:]) >= SMALLEST_PICTURE else None
+
+
 def plan_for(target: Target, pool: Tensor, access: LearnedAccess) -> StudentPlan:
     """The student that fits the target and its data."""
     flat = (target.input_dim,)
     if target.kind == "piecewise constant" and access != "gradient":
         return StudentPlan("trees", False, flat, target.output_dim)
-    shape = target.shape
-    if shape is not None and len(shape) == 3 and min(shape[1:]) >= SMALLEST_PICTURE:
-        return StudentPlan("convolutions", False, tuple(shape), target.output_dim)
+    shape = grid_of(target.shape or target.input_shape)
+    if shape is not None:
+        return StudentPlan("convolutions", False, shape, target.output_dim)
     spread = pool.std(dim=0)
     varying = spread[spread > 0]
     own_units = len(varying) > 0 and bool((varying.min() < _UNIT[0]) & (varying.max() > 1) | (varying.max() > _UNIT[1]))
@@ -124,6 +177,8 @@ def learned(plan: StudentPlan, asked: Oracle, access: LearnedAccess, pool: Tenso
     options: dict[str, Any] = {"match": "both" if access == "gradient" else "values"}
     if access == "label":
         options["target_output"] = "logits"
+    if plan.kind == "network" and access != "gradient":
+        options["steps"] = steps_of_network(count)
     if plan.kind == "convolutions" and access != "gradient":
         options |= {
             "batch_size": min(BATCH, count), "steps": max(STEPS, PASSES * count // BATCH), "train_norms": True,

@@ -70,6 +70,8 @@ class Target:
         What was subtracted from the inputs before training.
     shape : tuple of int, optional
         (channels, height, width) where an input is a picture.
+    input_shape : tuple of int
+        The shape of one input as the model takes it.
     frame : DataFrame, optional
         The training inputs as their owner has them, where attacks ask in the numeric view of a table.
     columns : tuple of str
@@ -105,6 +107,7 @@ class Target:
     unseen_labels: Tensor | None = None
     mean: Tensor | None = None
     shape: tuple[int, ...] | None = None
+    input_shape: tuple[int, ...] = ()
     frame: Any = None
     columns: tuple[str, ...] = ()
     model_digest: str = ""

@@ -43,6 +43,8 @@ from divulge.oracles.outputs import Outputs, outputs_shown
 from divulge.oracles.rows import as_rows, check_finite_rows
 
 ACTIVE_ROUNDS = 3
+MANY_OUTPUTS = 30
+"""Queries that are enough to begin with, however many outputs there are."""
 DEEP = 5
 """Convolutions from which on a student counts as deep."""
 
@@ -239,10 +241,11 @@ def gather(oracle: Oracle, student: Student, inputs: Any, options: Options, work
     options.check(oracle)
     pool, count = _pool(oracle, inputs, options.queries, options.seed)
     fitter = _for_student(Fitter(TargetInfo.of(oracle), student, options.input_shape, options.settings()), count)
-    if count < oracle.output_dim and not (is_linear(fitter.new(0)) and options.match != "values"):
+    least = min(oracle.output_dim, MANY_OUTPUTS)
+    if count < least and not (is_linear(fitter.new(0)) and options.match != "values"):
         raise InvalidInput(
             f"{count} queries are fewer than the target's {oracle.output_dim} outputs, too few to learn them; ask at "
-            f'least {oracle.output_dim}. One gradient is enough only for a single linear layer, student="softmax".'
+            f'least {least}. One gradient is enough only for a single linear layer, student="softmax".'
         )
     first, pool = _first(pool, count, oracle.output_dim, options)
     X, values, maps, stopped = _asked(oracle, first, gradients=options.match != "values")

@@ -41,8 +41,8 @@ class Answers:
     """[n, k]; zero where hidden. Centred over the shown classes unless the target shows logits."""
     shown: Tensor
     """[n, k]: one where the answer tells the logit, zero where not (a probability of exactly 0)."""
-    centre: Tensor
-    """[n, k, k]: what is done to a student's logits before they are compared."""
+    free: bool
+    """Whether a number that all classes of a row share is not known, so that logits are compared without their mean."""
     combine: Tensor | None
     """[n, m, k]: which combinations of the logits' gradients are known."""
     gradients: Tensor | None
@@ -55,13 +55,22 @@ class Answers:
     def __len__(self) -> int:
         return len(self.X)
 
+    def centred(self, z: Tensor) -> Tensor:
+        """A student's logits [n, k] as they are compared: those that are shown, less their mean where that is free."""
+        return _centred(z, self.shown, free=self.free)
+
+    @property
+    def centre(self) -> Tensor:
+        """What ``centred`` does to each row, as matrices [n, k, k]."""
+        return _centring(self.shown, free=self.free)
+
     def __getitem__(self, rows: Tensor | slice) -> Answers:
         def part(tensor: Tensor | None) -> Tensor | None:
             return None if tensor is None else tensor[rows]
 
         return Answers(
             self.X[rows], self.raw_values[rows], part(self.raw_gradients), self.logits[rows], self.shown[rows],
-            self.centre[rows], part(self.combine), part(self.gradients), self.absolute, part(self.known),
+            self.free, part(self.combine), part(self.gradients), self.absolute, part(self.known),
         )  # fmt: skip
 
     def to(self, dtype: torch.dtype, device: torch.device | str) -> Answers:
@@ -73,7 +82,7 @@ class Answers:
 
         return Answers(
             cast(self.X), cast(self.raw_values), maybe(self.raw_gradients), cast(self.logits), cast(self.shown),
-            cast(self.centre), maybe(self.combine), maybe(self.gradients), self.absolute, maybe(self.known),
+            self.free, maybe(self.combine), maybe(self.gradients), self.absolute, maybe(self.known),
         )  # fmt: skip
 
 
@@ -165,19 +174,17 @@ def logit_answers(
         logits, slope, shown = _from_log_probabilities(values)
     free = outputs != "logits" and k > 1  # a number shared by all classes is not known
     seen = shown.to(torch.float64)
-    centre = torch.diag_embed(seen)
-    if free:
-        centre -= seen[:, :, None] * seen[:, None, :] / seen.sum(dim=1).clamp_min(1)[:, None, None]
-    logits = (centre @ torch.where(shown, logits, 0.0)[:, :, None])[:, :, 0]
+    logits = _centred(torch.where(shown, logits, 0.0), seen, free=free)
     if gradients is None:
-        return Answers(X, values, None, logits, seen, centre, None, None)
+        return Answers(X, values, None, logits, seen, free, None, None)
     visible = None
     if integrated:
         visible = (X != 0).to(torch.float64)
         gradients = torch.where(X[:, None, :] != 0, gradients / torch.where(X == 0, 1.0, X)[:, None, :], 0.0)
     known = torch.where(shown[:, :, None], gradients * slope[:, :, None], 0.0)
     if classes == "all":
-        combine, known = centre, centre @ known
+        combine = _centring(seen, free=free)
+        known = combine @ known
     else:
         combine = torch.nn.functional.one_hot(decide(values), k).to(torch.float64) if k > 1 else torch.ones_like(values)
         known = combine[:, None, :] @ known
@@ -186,7 +193,19 @@ def logit_answers(
         combine = combine[:, None, :]
     absolute = bool((gradients >= 0).all()) and bool((gradients > 0).any()) and k > 1
     absolute = absolute and outputs == "logits"
-    return Answers(X, values, gradients, logits, seen, centre, combine, known, absolute, visible)
+    return Answers(X, values, gradients, logits, seen, free, combine, known, absolute, visible)
+
+
+def _centred(z: Tensor, shown: Tensor, *, free: bool) -> Tensor:
+    seen = z * shown
+    return seen - shown * (seen.sum(dim=1) / shown.sum(dim=1).clamp_min(1))[:, None] if free else seen
+
+
+def _centring(shown: Tensor, *, free: bool) -> Tensor:
+    matrices = torch.diag_embed(shown)
+    if free:
+        matrices -= shown[:, :, None] * shown[:, None, :] / shown.sum(dim=1).clamp_min(1)[:, None, None]
+    return matrices
 
 
 def _from_probabilities(p: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -79,8 +79,7 @@ class Normalised:
         return (signs @ combine).transpose(0, 1), (signs @ gradients).transpose(0, 1)
 
     def _values(self, z: Tensor, batch: Answers) -> Tensor:
-        centred = (batch.centre @ z[:, :, None])[:, :, 0]
-        return (centred - batch.logits).square().mean() / self.value_scale
+        return (batch.centred(z) - batch.logits).square().mean() / self.value_scale
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def solve(student: nn.Module, answers: Answers, generator: torch.Generator) -> n
         return None
     model = _assembled(student, answers, found)
     with torch.no_grad():
-        off = (answers.centre @ model(answers.X)[:, :, None])[:, :, 0] - answers.logits
+        off = answers.centred(model(answers.X)) - answers.logits
     return model if float(off.square().mean()) <= CLOSE**2 * float(answers.logits.var()) else None
 
 
@@ -89,7 +89,7 @@ def _from_gates(answers: Answers, reached: Tensor, outward: Tensor, gates: Tenso
     """
     signs = neuron_signs(reached, gates)
     reached, outward = signs * reached, signs[:, None] * outward
-    wanted = answers.logits - (answers.centre @ ((gates * reached) @ outward)[:, :, None])[:, :, 0]
+    wanted = answers.logits - answers.centred((gates * reached) @ outward)
     solution = _least_squares(answers, gates[:, None, :] * outward.T, wanted)
     bias, level = solution[: len(outward)], solution[len(outward) :]
     room = (reached.amax(dim=0) - 2 * reached.amin(dim=0) - bias).clamp_min(0) * gates.all(dim=0)
@@ -128,7 +128,7 @@ class _Values:
         """[n, k]: what it misses of the answers."""
         a = self.reached + bias
         z = ((a + signs * a.abs()) / 2) @ self.outward + level
-        return self.answers.logits - (self.answers.centre @ z[:, :, None])[:, :, 0]
+        return self.answers.logits - self.answers.centred(z)
 
     def nearest(self, signs: Tensor, bias: Tensor, level: Tensor, *, free_signs: bool) -> Unknowns:
         """The nearest fit that Gauss-Newton with damping finds from here."""

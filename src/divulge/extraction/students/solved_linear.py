@@ -49,7 +49,7 @@ def solve(student: nn.Module, answers: Answers, eps: float) -> Solved | None:
         assert layer.bias is not None
         layer.bias.copy_(bias)
         said = answers.X @ weight.T + bias
-    off = ((answers.centre @ said[:, :, None])[:, :, 0] - answers.logits).abs()
+    off = (answers.centred(said) - answers.logits).abs()
     size = float(answers.logits.abs().max()) + float((answers.X.abs() @ weight.abs().T).max())
     if float(off.max()) > max(1e-9, 1e3 * eps) * max(size, 1e-300):
         return None

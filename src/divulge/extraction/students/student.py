@@ -172,8 +172,7 @@ def compare(student: nn.Module, answers: Answers) -> tuple[float, float]:
     """Mean squared error of the (centred) logits, and how often the label is the target's."""
     with torch.no_grad():
         z = logits_of(student)(answers.X)
-    centred = (answers.centre @ z[:, :, None])[:, :, 0]
-    error = float((centred - answers.logits).square().mean())
+    error = float((answers.centred(z) - answers.logits).square().mean())
     if z.shape[1] == 1:
         return error, float(((z > 0) == (answers.logits > 0)).to(torch.float64).mean())
     wanted = answers.logits.masked_fill(answers.shown == 0, -torch.inf).argmax(dim=1)
@@ -187,7 +186,7 @@ def set_level(student: nn.Module, answers: Answers) -> bool:
         return False
     with torch.no_grad():
         z = logits_of(student)(answers.X)
-        last[0].bias.add_((answers.logits - (answers.centre @ z[:, :, None])[:, :, 0]).mean(dim=0))
+        last[0].bias.add_((answers.logits - answers.centred(z)).mean(dim=0))
     return True
 
 

@@ -165,7 +165,7 @@ class _ResultBuilder:
         error, agreement = compare(student, seen)
         with torch.no_grad():
             z = logits_of(student)(seen.X)
-            worst = float(((seen.centre @ z[:, :, None])[:, :, 0] - seen.logits).abs().max())
+            worst = float((seen.centred(z) - seen.logits).abs().max())
         learned = kept.to(dtype, settings.device)
         facts: dict[str, object] = {
             "agreement_on_held_out_queries": None if held is None else agreement,

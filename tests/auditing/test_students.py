@@ -12,7 +12,7 @@ from divulge.auditing.fidelity import Judge
 from divulge.auditing.opening import open_target
 from divulge.auditing.options import AuditOptions
 from divulge.auditing.probes.learned_copy import PROBES, Point, _counts, _early, _table
-from divulge.auditing.students import StudentPlan, learned, plan_for
+from divulge.auditing.students import StudentPlan, learned, plan_for, steps_of_convolutions
 from divulge.core.errors import InvalidInput
 from divulge.oracles.ledger import Spent
 
@@ -96,7 +96,7 @@ def test_the_student_of_pictures_is_normalised_by_its_batches_and_ends_in_evalua
     copy = learned(plan, view, "value", pictures.double(), 90, 0)
     assert not copy.training
     followed = [layer.num_batches_tracked for layer in copy.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
-    assert min(map(int, followed)) >= 300  # one for each step
+    assert min(map(int, followed)) >= steps_of_convolutions(90) == 150  # one for each step
     with pytest.raises(InvalidInput, match="train_norms"):
         divulge.extraction.by_training(
             divulge.oracle(torch.nn.Linear(4, 2)), "softmax", torch.rand(20, 4), match="both", train_norms=True

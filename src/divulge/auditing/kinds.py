@@ -132,7 +132,7 @@ def kind_by_gradients(oracle: Oracle, rows: Tensor | None = None, *, seed: int =
 
 
 def kind_by_asking(oracle: Oracle, rows: Tensor | None = None, *, seed: int = 0, lines: int = LINES) -> Kind:
-    """What a model is by its answers along lines, at several scales. Costs 396 values for three lines, or the budget."""
+    """What a model is by its answers along lines, at several scales. Costs 132 values a line, or the budget."""
     left = oracle.ledger.remaining
     lines = lines if left is None else max(1, min(lines, left // (POINTS * len(SCALES))))
     points = POINTS if left is None else max(3, min(POINTS, left // (lines * len(SCALES))))

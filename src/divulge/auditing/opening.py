@@ -22,7 +22,7 @@ from divulge.core.errors import DivulgeError, InvalidInput, TargetError, Unsuppo
 from divulge.core.images import SMALLEST, declared_picture
 from divulge.core.storage import digest
 from divulge.core.validation import checked_rows
-from divulge.oracles import Access, Oracle, load_model, oracle
+from divulge.oracles import Access, Oracle, TorchOracle, load_model, oracle
 from divulge.oracles.adapt import adapted
 from divulge.oracles.base import check_access
 from divulge.oracles.factory import is_address
@@ -30,6 +30,7 @@ from divulge.oracles.guards import LabelOnly, guard
 from divulge.oracles.local.input_shape import candidate_shapes
 from divulge.oracles.local.named_inputs import vocabulary_of
 from divulge.oracles.local.sklearn_estimator import is_estimator
+from divulge.oracles.onnx.oracle import OnnxOracle
 from divulge.protection.guarantee import Guarantee, guarantee_of
 
 _FEW = 8
@@ -127,15 +128,22 @@ def _local_options(options: AuditOptions) -> dict[str, Any]:
 def _oracle_maker(
     source: Any, options: AuditOptions, oracles: list[Oracle], *, remote: bool
 ) -> Callable[[Access], Oracle]:
-    """From an access level to a fresh oracle behind the guards; every one is added to ``oracles``."""
+    """From an access level to a fresh oracle behind the guards; every one is added to ``oracles``.
+
+    A network is copied once for each access level.
+    """
     opened = {**_local_options(options), "budget": options.budget}
     if remote:
         remotely = ("journal", "token_env", "rate_limit", "request", "response")
         opened |= {name: getattr(options, name) for name in remotely}
 
+    kept: dict[Access, Oracle] = {}
+
     def make(access: Access) -> Oracle:
         inner: Access = "value" if access == "label" and options.guard else access
-        view = oracle(source, access=inner, **opened)
+        view = kept[inner].renewed() if inner in kept else oracle(source, access=inner, **opened)
+        if isinstance(view, TorchOracle | OnnxOracle):  # which may be large
+            kept[inner] = view
         oracles.append(view)
         if options.guard:
             view = guard(options.guard, seed=options.seed)(view)

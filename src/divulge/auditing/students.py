@@ -1,10 +1,10 @@
 """The student of a learned copy, chosen for the data: convolutions for pictures, trees for trees, layers for tables.
 
 A picture is learned by a small convolutional network, and so is any other grid of numbers that the model takes, such as
-a spectrogram; large ones are averaged over squares first. A model that answers in steps, such as a forest, is learned by a
-forest. Any other table is learned by a network with one hidden layer; columns in units of their own are standardised by
-the rows that were asked. The attacker needs no more than the answers to choose: the shape of an input is known to every
-client, and steps show along lines.
+a spectrogram; large ones are averaged over squares first. A model that answers in steps, such as a forest, is learned
+by a forest. Any other table is learned by a network with one hidden layer; columns in units of their own are
+standardised by the rows that were asked. The attacker needs no more than the answers to choose: the shape of an input
+is known to every client, and steps show along lines.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ HIDDEN = 128
 """Hidden units of the student of a table."""
 FILTERS, DENSE = (16, 32), 64
 """Of the student of pictures."""
-BATCH, STEPS, PASSES = 64, 300, 15
-"""How pictures are learned: rows a step, steps at least, and passes over the answers."""
-LARGEST = 64
-"""Height and width to which larger pictures are averaged."""
+BATCH, STEPS, PASSES, FEW = 64, 300, 15, 100
+"""How pictures are learned: rows a step, steps at least (half as many for few answers), and passes over the answers."""
+LARGEST, AVERAGED = 64, 32
+"""Height and width from which on pictures are averaged, and to which."""
 FEWEST_STEPS, MOST_STEPS, STEPS_PER_QUERY = 300, 1200, 4
 """How tables are learned: more steps than this lower no error on so few answers (30 to 300 of digits and records)."""
 RATE = 5e-3
 """Learning rate of the student of pictures, whose layers are normalised."""
+SPREAD_ROWS = 10_000
+"""Rows, at most, that show how far columns spread."""
 SMALLEST_PICTURE = 16
 """Height and width from which on a picture is learned by convolutions."""
 MOST_CHANNELS = 4
@@ -71,14 +73,16 @@ class StudentPlan:
         if self.kind == "network":
             return STEP_SECONDS * max(1.0, numbers / STEP_INPUTS) * steps_of_network(queries) + 1e-3 * queries
         start, each = SECONDS[self.kind]
-        scale = max(1.0, numbers / self.square**2 / 784) if self.kind == "convolutions" else 1.0
-        return scale * (start + each * queries)
+        if self.kind == "trees":
+            return start + each * queries
+        scale = max(1.0, numbers / self.square**2 / 784, numbers / 50_000)  # a large picture is averaged at every step
+        return scale * (start * min(1.0, queries / FEW + 0.2) + each * queries)
 
     @property
     def square(self) -> int:
         """Pixels a side over which a large picture is averaged."""
         sides = _channels_first(self.shape)[1:] if len(self.shape) == 3 else self.shape
-        return max(1, min(-(-max(sides) // LARGEST), min(sides) // 8))
+        return 1 if max(sides) <= LARGEST else max(1, min(-(-max(sides) // AVERAGED), min(sides) // 8))
 
     def student(self) -> Any:
         """What ``extraction.by_training`` fits."""
@@ -97,6 +101,11 @@ class StudentPlan:
 def steps_of_network(queries: int) -> int:
     """Steps in which the student of a table learns so many answers."""
     return max(min(MOST_STEPS, max(FEWEST_STEPS, STEPS_PER_QUERY * queries)), PASSES * queries // BATCH)
+
+
+def steps_of_convolutions(queries: int) -> int:
+    """Steps in which the student of pictures learns so many answers."""
+    return max(STEPS if queries >= FEW else STEPS // 2, PASSES * queries // BATCH)
 
 
 def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -157,7 +166,7 @@ def plan_for(target: Target, pool: Tensor, access: LearnedAccess) -> StudentPlan
     shape = grid_of(target.shape or target.input_shape)
     if shape is not None:
         return StudentPlan("convolutions", False, shape, target.output_dim)
-    spread = pool.std(dim=0)
+    spread = pool[:SPREAD_ROWS].std(dim=0)
     varying = spread[spread > 0]
     own_units = len(varying) > 0 and bool((varying.min() < _UNIT[0]) & (varying.max() > 1) | (varying.max() > _UNIT[1]))
     return StudentPlan("network", own_units, flat, target.output_dim)
@@ -181,7 +190,7 @@ def learned(plan: StudentPlan, asked: Oracle, access: LearnedAccess, pool: Tenso
         options["steps"] = steps_of_network(count)
     if plan.kind == "convolutions" and access != "gradient":
         options |= {
-            "batch_size": min(BATCH, count), "steps": max(STEPS, PASSES * count // BATCH), "train_norms": True,
+            "batch_size": min(BATCH, count), "steps": steps_of_convolutions(count), "train_norms": True,
             "hold_out": 0.0, "learning_rate": RATE,
         }  # fmt: skip
     return extraction.by_training(asked, plan.student(), pool, queries=count, seed=seed, **options).model

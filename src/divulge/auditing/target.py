@@ -24,6 +24,10 @@ Answers = Literal["logits", "probabilities", "scores", "predicted values", "labe
 """What a model shows."""
 CHECKPOINTS = "kept"
 """Folder, inside the folder of an audit, in which attacks keep what they have computed."""
+JUDGING_TIME, FEWEST_JUDGES = 0.05, 50
+"""Part of the time of an audit that a slow model may take to judge an attack, and rows that it is asked anyway."""
+EXAMPLES = 10_000
+"""Rows, about, that say where inputs lie."""
 JUDGING_NUMBERS = 1 << 24
 """The most numbers in the rows that judge an attack: an eighth of a gigabyte. Inputs of 16,777 numbers reach it."""
 
@@ -163,7 +167,7 @@ class Target:
     def example_inputs(self) -> Tensor | None:
         """Rows that say where inputs lie, so that attacks ask there; None where there is no data."""
         known = self.unseen if self.unseen is not None else self.inputs
-        return known if known is not None and len(known) > 1 else None
+        return known[:: max(1, len(known) // EXAMPLES)] if known is not None and len(known) > 1 else None
 
     def grants(self, access: Access) -> bool:
         """Whether the attacker may see this much."""
@@ -172,9 +176,11 @@ class Target:
     def affordable(self, rows: int) -> int:
         """How many of these rows the auditor may query to judge an attack.
 
-        No more than the budget of an adversary, and no more than ``JUDGING_NUMBERS`` numbers in all.
+        No more than the budget of an adversary, no more than ``JUDGING_NUMBERS`` numbers in all, and of a slow model no
+        more than it answers in ``JUDGING_TIME`` of the audit's time.
         """
         rows = min(rows, max(1, JUDGING_NUMBERS // self.input_dim))
+        rows = min(rows, max(FEWEST_JUDGES, int(JUDGING_TIME * self.options.time / max(self.seconds_per_row, 1e-9))))
         return rows if self.options.budget is None else min(rows, self.options.budget)
 
     def kept(

@@ -19,6 +19,10 @@ _NEIGHBOURS = 2
 """Training rows on each side, by projection, that a row is compared with."""
 
 
+_SAMPLED = 10_000
+"""Training rows, about, that show how far a column spreads."""
+
+
 class TrainingRows:
     """The training inputs, to compare rows with: an array of numbers, or a table of mixed columns."""
 
@@ -92,9 +96,9 @@ def _equal_numbers(rows: NDArray[Any], training: NDArray[np.float64]) -> NDArray
     if len(rows) == 0 or len(training) == 0 or rows.shape[1] == 0:
         return np.zeros(len(rows), dtype=bool)
     rows = np.asarray(rows, dtype=np.float64)
-    spread = training.std(axis=0)
-    largest = np.maximum(training.max(axis=0), -training.min(axis=0))
-    tolerance = np.maximum(SPREAD * spread, ROUNDING * largest)
+    some = training[:: max(1, len(training) // _SAMPLED)]
+    spread = some.std(axis=0)
+    tolerance = np.maximum(SPREAD * spread, ROUNDING * np.maximum(np.abs(some).max(axis=0), np.abs(rows)))
     unit = np.where(spread > 0, spread, 1.0)
     direction = np.random.default_rng(0).standard_normal(rows.shape[1]) / unit
     places = training @ direction

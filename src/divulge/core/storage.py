@@ -135,4 +135,4 @@ def _bytes(part: bytes | str | Tensor | NDArray[Any] | None) -> Any:
 
     if isinstance(part, torch.Tensor):  # by way of bytes, because NumPy has no bfloat16
         part = part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-    return np.ascontiguousarray(part).tobytes()
+    return np.ascontiguousarray(part).data  # no copy

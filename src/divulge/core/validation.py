@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from numbers import Real
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from divulge.core.errors import EmptyBatch, InvalidInput, NonFiniteInput, WrongShape
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
 Choice = TypeVar("Choice", bound=str)
@@ -193,7 +194,7 @@ def checked_rows(X: object, *, what: str = "rows", width: int | None = None) -> 
     import torch
 
     try:
-        rows = torch.as_tensor(X if isinstance(X, torch.Tensor) else np.array(X, dtype=np.float64))
+        rows = X if isinstance(X, torch.Tensor) else torch.as_tensor(_writable(np.asarray(X, dtype=np.float64)))
         rows = rows.detach().cpu().to(torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"The {what} must be rows of numbers [n, d], all of the same length.") from error
@@ -202,9 +203,14 @@ def checked_rows(X: object, *, what: str = "rows", width: int | None = None) -> 
     rows = rows.reshape(1, -1) if rows.numel() == width or rows.ndim == 0 else rows.reshape(len(rows), -1)
     if width is not None and rows.shape[1] != width:
         raise WrongShape(f"The {what} have {rows.shape[1]} columns; {width} are expected.")
-    if not bool(torch.isfinite(rows).all()):
+    if not bool(torch.isfinite(rows.sum())) and not bool(torch.isfinite(rows).all()):  # a sum is quick, but overflows
         raise NonFiniteInput(f"The {what} hold NaN or infinity; every entry must be finite.")
     return rows
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """The array itself, or a copy of one that must not be written to: torch takes no such array."""
+    return array if array.flags.writeable else array.copy()
 
 
 def checked_interval(name: str, bounds: object) -> tuple[float, float]:

@@ -6,6 +6,7 @@ A subclass computes values, gradients and labels for a checked batch of rows. Ev
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
@@ -203,6 +204,12 @@ class Oracle(ABC):
         if not self.allows("weights"):
             raise AccessDenied(f'This oracle grants {self.access} access only; build it with access="weights".')
         return self._weights()
+
+    def renewed(self) -> Oracle:
+        """The same target behind a new ledger with the same budget; the model is not copied again."""
+        again = copy.copy(self)
+        again.ledger = Ledger(self.ledger.budget)
+        return again
 
     def allows(self, kind: Access) -> bool:
         """Whether the access level covers this kind of query."""

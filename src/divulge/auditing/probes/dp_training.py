@@ -26,6 +26,8 @@ ACCEPTED = 0.05
 """The chance of a reconstruction that the recommendation accepts."""
 CLOSE = 0.1
 """A reconstruction counts when its error is below this part of the data's variance."""
+_MOST_RECORDS = 10_000
+"""Records of each part of the data, about, from which a blind guess is estimated."""
 _SAMPLED_POINTS, _POINTS_SHOWN = 6, 10
 
 
@@ -44,6 +46,7 @@ def _scaled_records(target: Target) -> Tensor | None:
     known = [part for part in (target.inputs, target.unseen) if part is not None]
     if not known:
         return None
+    known = [part[:: max(1, len(part) // _MOST_RECORDS)] for part in known]
     records = known[0] if len(known) == 1 else torch.cat(known)
     if target.shape is not None or len(records) < 2:
         return records

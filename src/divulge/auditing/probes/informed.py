@@ -298,8 +298,11 @@ def _units(target: Target) -> Tensor:
     assert target.inputs is not None
     if target.shape is not None or len(target.inputs) < 2:
         return torch.ones(target.input_dim, dtype=torch.float64)
-    spread = target.inputs.std(dim=0)
-    return torch.where(spread > 0, spread, torch.ones_like(spread))
+    if "units of records" not in target.memo:  # once: it is asked for with every record, and the table may be large
+        spread = target.inputs.std(dim=0)
+        target.memo["units of records"] = torch.where(spread > 0, spread, torch.ones_like(spread))
+    units: Tensor = target.memo["units of records"]
+    return units
 
 
 def _error(target: Target, guess: Tensor, row: int) -> float:

@@ -32,6 +32,8 @@ QUERIES = (30, 100, 300, 1000, 3000, 10000)
 """Numbers of queries, up to the budget and to half of the inputs that are known."""
 LONGER = 1.25
 """The curve also ends at the budget, or at all inputs, where these are so many times more than the last number."""
+MOST = 50_000
+"""Queries at most, where there is no budget: a student of more takes longer than most audits."""
 GRADIENTS = 300
 """Gradients that a student is fitted to, at most: such a fit takes long, and one says as much as many values."""
 SAYS, SAYS_IF_STOPPED = 100, 300
@@ -218,7 +220,7 @@ def _student(
 
 def _counts(target: Target, rows: int, access: LearnedAccess) -> list[int]:
     """Numbers of queries: those that the inputs, the budget and the access allow."""
-    most = min(rows, rows if target.options.budget is None else target.options.budget)
+    most = min(rows, MOST if target.options.budget is None else target.options.budget)
     most = min(most, GRADIENTS) if access == "gradient" else most
     counts = [count for count in QUERIES if count <= most] or [min(QUERIES)]
     return [*counts, most] if most >= LONGER * counts[-1] else counts
@@ -259,7 +261,8 @@ def _pool(target: Target) -> tuple[Tensor, Tensor, Tensor | None]:
     order = torch.randperm(len(known), generator=torch.Generator().manual_seed(target.seed))
     half = len(known) // 2
     rows = order[half : half + 1000]
-    return known[order[:half]], known[rows], None if labels is None else labels[rows]
+    most = MOST if target.options.budget is None else target.options.budget
+    return known[order[: min(half, max(most, QUERIES[0]))]], known[rows], None if labels is None else labels[rows]
 
 
 def _seconds(target: Target, access: LearnedAccess) -> float:

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
-from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor, RandomForestRegressor
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from typer.testing import CliRunner
 
@@ -19,6 +24,7 @@ from divulge.auditing.opening import open_target
 from divulge.auditing.probes import exact_copy
 from divulge.cli import app
 from divulge.errors import BudgetExhausted, InvalidInput
+from divulge.extraction.trees.partition import _gains
 
 IRIS, CANCER, DIABETES = (load(return_X_y=True) for load in (load_iris, load_breast_cancer, load_diabetes))
 
@@ -143,6 +149,25 @@ def test_probabilities_of_zero_and_one_do_not_make_a_copy_exact():
     tree = DecisionTreeClassifier(random_state=0).fit(digits, labels)
     stolen = extracted(tree, digits, leaves=30, cells=3000)
     assert not stolen.exact
+
+
+def test_a_forest_that_is_no_small_tree_ends_with_a_reason():
+    forest = RandomForestClassifier(10, random_state=0).fit(*CANCER)
+    oracle = divulge.oracle(forest, access="value")
+    stolen = divulge.extraction.from_tree_values(oracle, inputs=CANCER[0], leaves=100, cells=400)
+    assert not stolen.exact
+    assert "one tree needs more than 100 leaves" in stolen.reason
+    assert oracle.ledger.value < 60_000  # no round of splits is begun that leads beyond the limit
+
+
+def test_gains_of_thresholds_are_those_of_the_gini_index():
+    rng = np.random.default_rng(0)
+    column, kinds = rng.integers(6, size=40).astype(float), rng.integers(3, size=40)
+    for threshold, gain in zip([-1.0, 0.0, 2.5, 9.0], _gains(column, [-1.0, 0.0, 2.5, 9.0], kinds), strict=True):
+        parts = [kinds, kinds[column <= threshold], kinds[column > threshold]]
+        sizes = [len(part) - np.square(np.bincount(part)).sum() / max(len(part), 1) for part in parts]
+        whole, left, right = sizes
+        assert gain == pytest.approx(whole - left - right)
 
 
 def test_a_budget_that_ends_keeps_what_is_there():

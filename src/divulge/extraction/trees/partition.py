@@ -94,13 +94,13 @@ class Partition:
         """Split these boxes until all leaves under them are answered alike on the rows known in them."""
         while boxes:
             mixed = [box for box in boxes if self.asker.differ(box.y, box.y[:1]).any()]
+            if len(self.leaves) + len(mixed) > self.most:  # each of them is at least two leaves
+                raise TooManyLeaves
             self._find_steps([box for box in mixed if not box.steps])
             chosen = self._choose(mixed)
             boxes = [child for box, step in zip(mixed, chosen, strict=True) for child in self._divided(box, step)]
             mixed_now = set(map(id, mixed))
             self.leaves = [leaf for leaf in self.leaves if id(leaf) not in mixed_now] + boxes
-            if len(self.leaves) > self.most:
-                raise TooManyLeaves
 
     def _find_steps(self, boxes: list[Box]) -> None:
         """A few steps in each box, between a row and others that are answered differently."""
@@ -127,7 +127,7 @@ class Partition:
             shares = self._changed(boxes, candidates, trials)
             for place, (box, steps) in enumerate(zip(boxes, candidates, strict=True)):
                 kinds = _kinds(box.y, self.asker.tolerance)
-                gains = [_gain(box.X[:, one.feature] <= one.below[one.feature], kinds) for one in steps]
+                gains = [float(_gains(box.X[:, s.feature], [s.below[s.feature]], kinds)[0]) for s in steps]
                 order = sorted(range(len(steps)), key=lambda i: (shares[place][i], gains[i]), reverse=True)
                 candidates[place] = [steps[i] for i in order[:kept]]
         return [steps[0] for steps in candidates]
@@ -150,12 +150,15 @@ class Partition:
         kinds = _kinds(box.y, self.asker.tolerance)
         low, high = self._bounds(box)
         found = {(step.feature, float(step.below[step.feature])) for step in box.steps}
-        elsewhere = [
-            (_gain(box.X[:, j] <= below, kinds), j, below, above)
-            for j, pairs in enumerate(self.thresholds)
-            for below, above in pairs.items()
-            if low[j] <= below and above <= high[j] and (j, below) not in found
-        ]
+        elsewhere = []
+        for j, pairs in enumerate(self.thresholds):
+            inside = [
+                (below, above)
+                for below, above in pairs.items()
+                if low[j] <= below and above <= high[j] and (j, below) not in found
+            ]
+            gains = _gains(box.X[:, j], [below for below, _ in inside], kinds)
+            elsewhere += [(gain, j, *pair) for gain, pair in zip(gains.tolist(), inside, strict=True)]
         best = sorted(elsewhere, reverse=True)[: max(0, CANDIDATES - len(box.steps))]
         more = []
         for _, j, below, above in best:
@@ -272,11 +275,18 @@ def _kinds(y: Array, tolerance: float) -> NDArray[np.int64]:
     return np.unique(steps, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _gain(left: NDArray[np.bool_], kinds: NDArray[np.int64]) -> float:
-    """How much two halves of the rows are purer than the whole: the Gini index, as trees are grown."""
+def _gains(column: Array, thresholds: list[float], kinds: NDArray[np.int64]) -> Array:
+    """How much two halves of the rows, up to each threshold and beyond, are purer than the whole: the Gini index."""
+    if not thresholds:
+        return np.zeros(0)
+    order = np.argsort(column, kind="stable")
+    counts = np.zeros((len(column) + 1, int(kinds.max()) + 1))
+    counts[np.arange(1, len(column) + 1), kinds[order]] = 1
+    counts = counts.cumsum(axis=0)
+    left = counts[np.searchsorted(column[order], thresholds, side="right")]
 
-    def impurity(part: NDArray[np.int64]) -> float:
-        counts = np.bincount(part) if len(part) else np.zeros(1)
-        return float(len(part) - (counts.astype(float) ** 2).sum() / max(len(part), 1))
+    def impurity(part: Array) -> Array:
+        total = part.sum(axis=-1)
+        return np.asarray(total - (part**2).sum(axis=-1) / np.maximum(total, 1))
 
-    return impurity(kinds) - impurity(kinds[left]) - impurity(kinds[~left])
+    return np.asarray(impurity(counts[-1]) - impurity(left) - impurity(counts[-1] - left))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import divulge
-from divulge.core.errors import InvalidInput
+from divulge.core.errors import AttackFailed, InvalidInput
 from divulge.oracles.guards import guard
 
 TOKENS, LENGTH, WIDTH = 2000, 8, 24
@@ -48,6 +48,37 @@ def test_a_transformer_with_2000_tokens_gives_its_last_layer(transformer, prompt
     inside = transformer.last.weight - transformer.last.weight.mean(dim=1, keepdim=True)
     assert found.distance(inside) < 1e-4
     assert found.queries == 160
+
+
+def test_a_transformer_behind_top_k_with_a_logit_bias_gives_its_last_layer_too(transformer, prompts):
+    def ask(ids):
+        with torch.no_grad():
+            return transformer(torch.as_tensor(ids))
+
+    endpoint = guard("logit-bias:20")(divulge.oracle(ask, input_shape=(LENGTH,)))
+    found = divulge.extraction.last_layer(endpoint, prompts[:72])
+    assert found.success, found.reason
+    assert found.width == WIDTH - 1
+    weights = transformer.last.weight - transformer.last.weight.mean(dim=1, keepdim=True)
+    assert found.distance(weights - weights.mean(dim=0, keepdim=True)) < 1e-4
+    assert found.queries == 72 * 106  # 1,999 outputs, 19 at a time
+
+
+def test_the_top_outputs_alone_show_no_last_layer(transformer, prompts):
+    def ask(ids):
+        with torch.no_grad():
+            return transformer(torch.as_tensor(ids))
+
+    assert not divulge.extraction.last_layer(
+        guard("top:20")(divulge.oracle(ask, input_shape=(LENGTH,))), prompts
+    ).success
+
+
+def test_a_bias_that_is_too_small_is_said():
+    net = nn.Linear(6, 30).double()
+    nn.init.normal_(net.weight, std=200)
+    with pytest.raises(AttackFailed, match="bias of 100"):
+        divulge.extraction.last_layer(guard("logit-bias:4")(divulge.oracle(net)))
 
 
 @pytest.mark.parametrize("output", ["logits", "probabilities"])

@@ -1,5 +1,5 @@
 """The width and the weights of a last linear layer from logits (Carlini et al. 2024, "Stealing part of a production
-language model", sections 4.1 and 4.2).
+language model", sections 4.1, 4.2 and 5.1).
 
 A model with many outputs ends in a linear layer from h numbers to k > h logits. All its answers then lie in an affine
 space of h dimensions, whatever comes before. The singular values of n > h centred answers show h, and the singular
@@ -7,7 +7,11 @@ vectors are the columns of the layer up to an invertible h x h matrix.
 
 Departures: the answers are centred over the queries, so that a bias does not count as a dimension; the rank is decided
 by the precision of the answers and a gap, not by the gap alone; the space is checked on fresh answers; probabilities
-are turned into logits up to a shift, which is removed. Recovery through top-k answers with a logit bias is not done.
+are turned into logits up to a shift, which is removed.
+
+An endpoint that shows the k largest log-probabilities and takes a logit bias (``oracles.LogitBias``) shows every logit
+of a prompt relative to one of them: a large bias on k outputs makes these the largest, and adds the same to all of
+them. One prompt costs (outputs - 1) / (k - 1) queries.
 """
 
 from __future__ import annotations
@@ -19,10 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from divulge.core.errors import InvalidInput
+from divulge.core.errors import AttackFailed, InvalidInput
+from divulge.core.progress import report
 from divulge.core.result import AttackResult
 from divulge.core.validation import checked_whole
 from divulge.oracles.base import Oracle, check_oracle_and_seed
+from divulge.oracles.guards.logit_bias import MOST_BIAS, LogitBias
 from divulge.oracles.rows import as_rows, check_finite_rows
 
 CHECKS = 32
@@ -91,11 +97,12 @@ def last_layer(oracle: Oracle, inputs: object = None, *, queries: int | None = N
     Parameters
     ----------
     oracle : Oracle
-        The target, with value access: logits, or probabilities.
+        The target, with value access: logits or probabilities, or a ``LogitBias`` endpoint.
     inputs : array [n, d], optional
         Rows to ask, such as token ids; drawn from N(0, I) by default.
     queries : int, optional
-        How many rows are asked, checks included; by default all inputs, or a few more than there are outputs.
+        How many rows are asked about, checks included; by default all inputs, or a few more than there are outputs. A
+        ``LogitBias`` endpoint is asked many times about each.
     seed : int, default 0
         Fixes every random choice.
 
@@ -108,6 +115,8 @@ def last_layer(oracle: Oracle, inputs: object = None, *, queries: int | None = N
     ------
     AccessDenied
         If the oracle grants labels only.
+    AttackFailed
+        If the largest bias of a ``LogitBias`` endpoint does not show every output.
     InvalidInput
         If there are too few rows to ask, or too few outputs.
 
@@ -122,7 +131,10 @@ def last_layer(oracle: Oracle, inputs: object = None, *, queries: int | None = N
     seed = check_oracle_and_seed(oracle, seed)
     started, before = time.perf_counter(), oracle.ledger.snapshot()
     rows = _rows(oracle, inputs, queries, seed)
-    answers, shifted = _logits(oracle.value(rows).to(torch.float64).cpu())
+    if isinstance(oracle, LogitBias):
+        answers, shifted = _through_bias(oracle, rows), True
+    else:
+        answers, shifted = _logits(oracle.value(rows).to(torch.float64).cpu())
     fitted, fresh = answers[:-CHECKS], answers[-CHECKS:]
     offset = fitted.mean(dim=0)
     _, values, directions = torch.linalg.svd(fitted - offset, full_matrices=False)
@@ -137,7 +149,7 @@ def last_layer(oracle: Oracle, inputs: object = None, *, queries: int | None = N
         method="singular values", seed=seed, seconds=time.perf_counter() - started,
         ledger=oracle.ledger.snapshot() - before, reason=reason, width=0 if reason else width,
         weights=basis[:, : 0 if reason else width], offset=offset, singular_values=values, error=error,
-        notes=("The answers are probabilities: logits are known up to a shift of all outputs.",) if shifted else (),
+        notes=("The answers show logits up to a shift of all outputs.",) if shifted else (),
         facts={"outputs": answers.shape[1], "checks": len(fresh)},
     )  # fmt: skip
 
@@ -168,6 +180,27 @@ def _logits(values: Tensor) -> tuple[Tensor, bool]:
         return values, False
     values = values.log() if probabilities else values
     return values - values.mean(dim=1, keepdim=True), True
+
+
+def _through_bias(endpoint: LogitBias, rows: Tensor) -> Tensor:
+    """All logits of each row, less their mean, from the largest k after a bias."""
+    first, others = 0, torch.arange(1, endpoint.output_dim)
+    logits = torch.zeros(len(rows), endpoint.output_dim, dtype=torch.float64)
+    groups = torch.split(others, endpoint.k - 1)
+    for place, group in enumerate(groups):
+        wanted = torch.cat([torch.tensor([first]), group])
+        shown, logs = endpoint.biased(rows, wanted, MOST_BIAS)
+        seen = torch.full((len(rows), endpoint.output_dim), torch.nan, dtype=torch.float64)
+        seen.scatter_(1, shown.cpu(), logs.to(torch.float64).cpu())
+        relative = seen[:, group] - seen[:, [first]]
+        if bool(relative.isnan().any()):
+            raise AttackFailed(
+                f"A bias of {MOST_BIAS:g} does not bring {len(wanted)} outputs among the largest {endpoint.k}: the "
+                "logits of the model differ by more."
+            )
+        logits[:, group] = relative
+        report("logits by bias", place + 1, len(groups))
+    return logits - logits.mean(dim=1, keepdim=True)
 
 
 def _tolerance(eps: float, size: float) -> float:

@@ -37,7 +37,7 @@ def guard(text: str, *, seed: int | None = 0) -> Wrapper:
     text : str
         Guards separated by commas; the first stands closest to the model. Each is a name and its arguments:
         ``round:DIGITS``, ``noise:SIGMA[:fixed]``, ``smoothgrad:SIGMA[:SAMPLES]``, ``label``, ``top:K``,
-        ``saliency[:signed]``, ``integrated-gradients[:STEPS]``, or the name of a plug-in.
+        ``logit-bias:K``, ``saliency[:signed]``, ``integrated-gradients[:STEPS]``, or the name of a plug-in.
     seed : int or None, default 0
         Fixes what the guards draw, for tests and experiments; the second guard draws from ``seed + 1``, and so on.
         Whoever guesses the seed can subtract the noise. None draws from a secret source, as a server must.
@@ -189,6 +189,13 @@ def _top_k(arguments: Sequence[str], seed: int | None) -> Wrapper:
     return lambda oracle: TopK(oracle, k)
 
 
+def _logit_bias(arguments: Sequence[str], seed: int | None) -> Wrapper:
+    from divulge.oracles.guards.logit_bias import LogitBias
+
+    (k,) = map(int, arguments)
+    return lambda oracle: LogitBias(oracle, k)
+
+
 def _saliency(arguments: Sequence[str], seed: int | None) -> Wrapper:
     from divulge.oracles.guards.explained import Explained
 
@@ -210,6 +217,7 @@ _BUILT_IN: dict[str, tuple[GuardParser, str]] = {
     "smoothgrad": (_smoothed, "smoothgrad:SIGMA[:SAMPLES]"),
     "label": (_label_only, "label"),
     "top": (_top_k, "top:K"),
+    "logit-bias": (_logit_bias, "logit-bias:K"),
     "saliency": (_saliency, "saliency[:signed]"),
     "integrated-gradients": (_integrated_gradients, "integrated-gradients[:STEPS]"),
 }

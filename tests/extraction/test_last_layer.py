@@ -55,13 +55,13 @@ def test_a_transformer_behind_top_k_with_a_logit_bias_gives_its_last_layer_too(t
         with torch.no_grad():
             return transformer(torch.as_tensor(ids))
 
-    endpoint = guard("logit-bias:20")(divulge.oracle(ask, input_shape=(LENGTH,)))
+    endpoint = guard("logit-bias:100")(divulge.oracle(ask, input_shape=(LENGTH,)))
     found = divulge.extraction.last_layer(endpoint, prompts[:72])
     assert found.success, found.reason
     assert found.width == WIDTH - 1
     weights = transformer.last.weight - transformer.last.weight.mean(dim=1, keepdim=True)
     assert found.distance(weights - weights.mean(dim=0, keepdim=True)) < 1e-4
-    assert found.queries == 72 * 106  # 1,999 outputs, 19 at a time
+    assert found.queries == 72 * 21  # 1,999 outputs, 99 at a time
 
 
 def test_the_top_outputs_alone_show_no_last_layer(transformer, prompts):

@@ -14,6 +14,6 @@ from divulge.oracles.registry import OracleOpener, register, unregister
 
 __all__ = [
     "ACCESS_LEVELS", "Access", "Guard", "LabelOnly", "Ledger", "LogitBias", "Noisy", "Oracle", "OracleOpener",
-    "OracleOptions", "Region", "RegionOracle", "Rounded", "Smoothed", "Spent", "TopK", "TorchOracle", "export_onnx", "guard",
-    "guards", "load_model", "oracle", "register", "unregister",
+    "OracleOptions", "Region", "RegionOracle", "Rounded", "Smoothed", "Spent", "TopK", "TorchOracle", "export_onnx",
+    "guard", "guards", "load_model", "oracle", "register", "unregister",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from divulge.auditing.options import AuditOptions
 from divulge.auditing.tables import with_view
 from divulge.auditing.target import Answers, Target
 from divulge.core.errors import DivulgeError, InvalidInput, TargetError, UnsupportedModel
-from divulge.core.images import SMALLEST, declared_picture
+from divulge.core.images import SMALLEST, declared_picture, picture_shape
 from divulge.core.storage import digest
 from divulge.core.validation import checked_rows
 from divulge.oracles import Access, Oracle, TorchOracle, load_model, oracle
@@ -65,7 +65,11 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
     first = make("gradient" if access == "weights" else access)
     data = _data(training_data, options, first.input_dim, tuple(first.input_shape))
     answers, pace = _answers(source, make, access, data)
-    kind, known = _kind(module, make, access, data.some_rows, options, pace)
+    vocabulary = vocabulary_of(source) if isinstance(source, nn.Module) else None
+    kind: Kind = "unknown"  # of what takes tokens: between two of them there is nothing to ask
+    known = False
+    if vocabulary is None:
+        kind, known = _kind(module, make, access, data.some_rows, options, pace)
     return Target(
         origin=origin,
         access=access,
@@ -75,6 +79,7 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
         seconds_per_row=pace,
         input_dim=first.input_dim,
         input_shape=tuple(first.input_shape),
+        vocabulary=vocabulary,
         output_dim=first.output_dim,
         make_oracle=make,
         options=options,
@@ -113,9 +118,11 @@ def _with_shape(source: Any, data: Any, options: AuditOptions) -> AuditOptions:
         candidate_shapes(source)
     except UnsupportedModel:
         rows = getattr(data, "train", data)
-        first = rows[0] if isinstance(rows, tuple) else options.unseen
+        first: Any = rows[0] if isinstance(rows, tuple) else options.unseen
         first = first[0] if isinstance(first, tuple) else first
         shape = options.shape or getattr(data, "shape", None) or np.shape(() if first is None else first)[1:]
+        if len(shape) == 1 and any(isinstance(layer, nn.Conv2d) for layer in source.modules()):
+            shape = picture_shape(int(shape[0])) or shape  # flat rows of pictures
         return replace(options, input_shape=tuple(shape)) if shape else options
     return options
 
@@ -153,7 +160,7 @@ def _oracle_maker(
 
 
 def _widest(make: Callable[[Access], Oracle], guards: str, *, local: bool, weights: bool) -> Access:
-    """All that the auditor can show: the weights, gradients, or values; labels where a guard leaves nothing else."""
+    """All that the auditor can show: the weights, gradients, or values; labels where there is nothing else."""
     if weights:
         return "weights"
     if "label" in guards.split(","):
@@ -162,6 +169,10 @@ def _widest(make: Callable[[Access], Oracle], guards: str, *, local: bool, weigh
         with suppress(InvalidInput):
             make("gradient")
             return "gradient"
+        with suppress(UnsupportedModel):
+            make("value")
+            return "value"
+        return "label"  # a vote, for example, has no scores
     return "value"
 
 

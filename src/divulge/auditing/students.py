@@ -2,9 +2,9 @@
 
 A picture is learned by a small convolutional network, and so is any other grid of numbers that the model takes, such as
 a spectrogram; large ones are averaged over squares first. A model that answers in steps, such as a forest, is learned
-by a forest. Any other table is learned by a network with one hidden layer; columns in units of their own are
-standardised by the rows that were asked. The attacker needs no more than the answers to choose: the shape of an input
-is known to every client, and steps show along lines.
+by a forest. Numbers of tokens are learned by an embedding. Any other table is learned by a network with one hidden
+layer; columns in units of their own are standardised by the rows that were asked. The attacker needs no more than the
+answers to choose: the shape of an input is known to every client, and steps show along lines.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from torch import Tensor, nn
 
 from divulge.auditing.target import Target
 from divulge.oracles.base import Oracle
+from divulge.oracles.local.named_inputs import whole
 
 LearnedAccess = Literal["label", "value", "gradient"]
 HIDDEN = 128
 """Hidden units of the student of a table."""
+EMBEDDING = 32
+"""Numbers that stand for a token in the student of texts."""
 FILTERS, DENSE = (16, 32), 64
 """Of the student of pictures."""
 BATCH, STEPS, PASSES, FEW = 64, 300, 15, 100
@@ -50,17 +53,21 @@ STEP_SECONDS, STEP_INPUTS = 2.5e-3, 1000
 class StudentPlan:
     """Which student is fitted."""
 
-    kind: Literal["network", "convolutions", "trees"]
+    kind: Literal["network", "convolutions", "trees", "tokens"]
     standardised: bool
     shape: tuple[int, ...]
     """Of one input; a grid that is learned by convolutions has channels first, or last where there are few there."""
     outputs: int
+    vocabulary: int = 0
+    """Of a model that takes the numbers of tokens."""
 
     @property
     def words(self) -> str:
         """The student in words."""
         if self.kind == "trees":
             return "a forest"
+        if self.kind == "tokens":
+            return f"an embedding of {EMBEDDING} numbers a token, averaged, and a hidden layer of {DENSE} ReLU units"
         if self.kind == "convolutions":
             filters = f"{FILTERS[0]} and {FILTERS[1]} filters"
             averaged = f", behind means over {self.square} x {self.square} pixels" if self.square > 1 else ""
@@ -70,7 +77,7 @@ class StudentPlan:
     def seconds(self, queries: int) -> float:
         """About what a fit takes on one core."""
         numbers = float(np.prod(self.shape))
-        if self.kind == "network":
+        if self.kind in ("network", "tokens"):
             return STEP_SECONDS * max(1.0, numbers / STEP_INPUTS) * steps_of_network(queries) + 1e-3 * queries
         start, each = SECONDS[self.kind]
         if self.kind == "trees":
@@ -93,6 +100,8 @@ class StudentPlan:
             return {"architecture": "mlp", "widths": widths, "activation": "relu"}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
+            if self.kind == "tokens":
+                return TokenStudent(self.vocabulary, self.shape[0], self.outputs)
             if self.kind == "convolutions":
                 return _convolutions(self.shape, self.square, self.outputs)
             return _standardised(widths)
@@ -142,6 +151,36 @@ def _convolutions(shape: tuple[int, ...], square: int, outputs: int) -> nn.Modul
     return made
 
 
+class TokenStudent(nn.Module):
+    """Tokens by an embedding and their place, a layer for each of them, their mean, and a hidden layer.
+
+    Parameters
+    ----------
+    vocabulary : int
+        Numbers that a token may have.
+    length : int
+        Tokens in an input.
+    outputs : int
+        Answers.
+    """
+
+    def __init__(self, vocabulary: int, length: int, outputs: int) -> None:
+        super().__init__()
+        self.input_shape, self.vocabulary = (length,), vocabulary
+        self.token, self.place = nn.Embedding(vocabulary, EMBEDDING), nn.Embedding(length, EMBEDDING)
+        self.each, self.hidden = nn.Linear(EMBEDDING, DENSE), nn.Linear(DENSE + EMBEDDING, DENSE)
+        self.last = nn.Linear(DENSE + EMBEDDING, outputs)
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Answers [n, outputs] to rows of token numbers [n, length]."""
+        tokens = self.token(whole(X, self.vocabulary))
+        placed = torch.relu(self.each(tokens + self.place.weight)).mean(dim=1)
+        mean = tokens.mean(dim=1)
+        hidden = torch.relu(self.hidden(torch.cat([placed, mean], dim=1)))
+        answers: Tensor = self.last(torch.cat([hidden, mean], dim=1))
+        return answers
+
+
 def _standardised(widths: list[int]) -> nn.Module:
     """One hidden layer behind columns in units of their spread, which are set by the rows that are asked."""
     return nn.Sequential(
@@ -161,6 +200,8 @@ def grid_of(shape: tuple[int, ...]) -> tuple[int, ...] | None:
 def plan_for(target: Target, pool: Tensor, access: LearnedAccess) -> StudentPlan:
     """The student that fits the target and its data."""
     flat = (target.input_dim,)
+    if target.vocabulary is not None and len(target.input_shape) == 1:
+        return StudentPlan("tokens", False, flat, target.output_dim, target.vocabulary)
     if target.kind == "piecewise constant" and access != "gradient":
         return StudentPlan("trees", False, flat, target.output_dim)
     shape = grid_of(target.shape or target.input_shape)
@@ -186,7 +227,7 @@ def learned(plan: StudentPlan, asked: Oracle, access: LearnedAccess, pool: Tenso
     options: dict[str, Any] = {"match": "both" if access == "gradient" else "values"}
     if access == "label":
         options["target_output"] = "logits"
-    if plan.kind == "network" and access != "gradient":
+    if plan.kind in ("network", "tokens") and access != "gradient":
         options["steps"] = steps_of_network(count)
     if plan.kind == "convolutions" and access != "gradient":
         options |= {

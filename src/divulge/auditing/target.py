@@ -76,6 +76,8 @@ class Target:
         (channels, height, width) where an input is a picture.
     input_shape : tuple of int
         The shape of one input as the model takes it.
+    vocabulary : int, optional
+        How many whole numbers the model knows, where it takes the numbers of tokens.
     frame : DataFrame, optional
         The training inputs as their owner has them, where attacks ask in the numeric view of a table.
     columns : tuple of str
@@ -112,6 +114,7 @@ class Target:
     mean: Tensor | None = None
     shape: tuple[int, ...] | None = None
     input_shape: tuple[int, ...] = ()
+    vocabulary: int | None = None
     frame: Any = None
     columns: tuple[str, ...] = ()
     model_digest: str = ""

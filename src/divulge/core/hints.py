@@ -20,6 +20,7 @@ _FLAGS = {"fixed": "fix"}
 """Options that the commands call otherwise."""
 _VALUE = r'"[^"]*"|\([^()]*\)|\{[^{}]*\}|[\w.]+'
 _OPTION = re.compile(rf"\b({'|'.join(OPTIONS)})=({_VALUE})?")
+_NAMED_SHAPE = re.compile(r'"(\w+)": \(([^()]*)\)')
 _CALL = re.compile(rf'divulge\.\w+\("([^"]*)"((?:, \w+=(?:{_VALUE}))*)\)')
 
 
@@ -46,6 +47,8 @@ def for_command_line(sentence: str, words: Sequence[str]) -> str:
     'Pass --input-shape 1,28,28.'
     >>> for_command_line('Say which with fixed={"sr": 16000}.', typed)
     'Say which with --fix sr=16000.'
+    >>> for_command_line('Pass input_shape={"left": (3, 4), "right": (2,)}.', typed)
+    "Pass --input-shape 'left=3,4;right=2'."
     """
     sentence = _CALL.sub(lambda call: _line(words, call[1], call[2]), sentence)
     return _OPTION.sub(lambda option: _option(option[1], option[2]), sentence)
@@ -63,13 +66,19 @@ def _names(word: str, target: str) -> bool:
     return Path(word) == Path(target.rpartition("@")[2])
 
 
+def _extents(shape: str) -> str:
+    """A shape as it is typed."""
+    return ",".join(extent.strip().upper() for extent in shape.split(",") if extent.strip())
+
+
 def _option(name: str, value: str | None) -> str:
     flag = "--" + _FLAGS.get(name, name.replace("_", "-"))
     if value is None or value == "True":
         return flag
     if value.startswith("("):
-        extents = [extent.strip() for extent in value[1:-1].split(",") if extent.strip()]
-        return f"{flag} {','.join(extent.upper() for extent in extents)}"
+        return f"{flag} {_extents(value[1:-1])}"
+    if named := _NAMED_SHAPE.findall(value):
+        return f"{flag} '{';'.join(f'{part}={_extents(shape)}' for part, shape in named)}'"
     if value.startswith("{"):
         return f"{flag} {value[1:-1].replace(chr(34), '').replace(': ', '=')}"
     return f"{flag} {value.strip(chr(34))}"

@@ -80,6 +80,8 @@ def _obstacle(access: ExactAccess) -> Callable[[Target], str]:
     def obstacle(target: Target) -> str:
         if not target.grants(access):
             return f"the access granted ({target.access}) does not include {access} queries."
+        if target.vocabulary is not None:
+            return copies.TOKENS
         if target.kind == "piecewise constant" and access == "gradient":
             return copies.no_copy_fits(target.description, "it has no gradients; its values say where its steps are.")
         if not target.kind_is_known:  # a guess skips no attack

@@ -24,6 +24,8 @@ SECONDS_PER_LABEL = 4e-5
 def _obstacle(target: Target) -> str:
     if target.labels is not None and target.labels.is_floating_point():
         return "it predicts a quantity, and makes no decisions to follow."
+    if target.vocabulary is not None:
+        return copies.TOKENS
     if target.input_dim < 2:
         return "it takes a single number, and the boundary is followed in planes."
     if target.kind_is_known and target.kind in ("smooth", "piecewise constant", "piecewise linear"):

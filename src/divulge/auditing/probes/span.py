@@ -11,7 +11,7 @@ from torch import Tensor
 
 from divulge.auditing import commands
 from divulge.auditing.probes.probe import Probe, deadline
-from divulge.auditing.sentences import spans
+from divulge.auditing.sentences import copies, spans
 from divulge.auditing.severity import severity_of
 from divulge.auditing.target import Target
 from divulge.core.plots import curve, picture_grid
@@ -150,6 +150,8 @@ def _obstacle(access: SpanAccess) -> Callable[[Target], str]:
     def obstacle(target: Target) -> str:
         if not target.grants(access):
             return f"the access granted ({target.access}) does not include {access} queries."
+        if target.vocabulary is not None:
+            return copies.TOKENS
         if access == "label" and target.kind not in ("smooth", "unknown") and target.kind_is_known:
             return f"it is {target.description}; span recovery from labels is for smooth ones."
         if target.kind == "piecewise constant":

@@ -156,6 +156,10 @@ def curve_words(first_share: float, first: int, last_share: float, last: int) ->
     )
 
 
+TOKENS = "it takes the numbers of tokens, and between two of them there is nothing to ask."
+"""Why attacks that move an input by a little do not fit."""
+
+
 def no_copy_fits(description: str, reach: str) -> str:
     """Why exact extraction does not fit."""
     return f"it is {description}; {reach}"

@@ -32,6 +32,8 @@ class TokenIds(nn.Module):
         super().__init__()
         self.module = module
         self.vocabulary = vocabulary
+        if (declared := getattr(module, "input_shape", None)) is not None:
+            self.input_shape = declared
 
     def forward(self, X: Tensor) -> Any:
         return self.module(whole(X, self.vocabulary))
@@ -127,3 +129,17 @@ def with_row_inputs(module: nn.Module, input_shape: object) -> nn.Module:
     if next((p.dtype for p in module.parameters() if p.is_floating_point()), None) in (torch.float16, torch.bfloat16):
         module = module.float()  # half precision does not hold every token's number
     return TokenIds(module, vocabulary)
+
+
+def shape_to_pass(module: nn.Module) -> str:
+    """How to tell the shape of an input, for a message: by name where the module must be given several."""
+    try:
+        parameters = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):  # a module of compiled code
+        parameters = {}.values()
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [one.name for one in parameters if one.default is one.empty and one.kind in places]
+    if len(names) < 2:
+        return "input_shape=(...) as one example has it"
+    wanted = ", ".join(f'"{name}": (3,)' for name in names)
+    return f"input_shape={{{wanted}}}, with the shape of each"

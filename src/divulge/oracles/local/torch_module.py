@@ -19,7 +19,7 @@ from divulge.core.errors import AccessDenied, InvalidInput, TargetError, Unsuppo
 from divulge.oracles.arguments import Precision, check_size, checked_batch_size, checked_precision, checked_shape
 from divulge.oracles.base import Access, Oracle, OutputKind
 from divulge.oracles.local.input_shape import candidate_shapes
-from divulge.oracles.local.named_inputs import with_row_inputs
+from divulge.oracles.local.named_inputs import shape_to_pass, with_row_inputs
 from divulge.oracles.rows import in_batches
 
 LIVE_NUMBERS = 2**26
@@ -298,9 +298,7 @@ def _probe(
         _check_rows_independent(module, shape, dtype, device)
         return shape, answer, max(1, numbers // 2)
     shape, fault = faults[0]
-    raise InvalidInput(
-        f"The model does not take inputs of shape {shape}: {fault}. Pass input_shape=(...) as one example has it."
-    )
+    raise InvalidInput(f"The model does not take inputs of shape {shape}: {fault}. Pass {shape_to_pass(module)}.")
 
 
 def _measured(module: nn.Module, X: Tensor) -> tuple[Tensor, int]:

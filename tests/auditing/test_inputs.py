@@ -1,0 +1,91 @@
+"""What people have goes in: pictures as flat rows, votes without scores, tokens, and several inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import VotingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+from torch import nn
+
+import divulge
+from divulge.auditing.opening import open_target
+from divulge.auditing.options import AuditOptions
+from divulge.auditing.probes import exact_copy, label_copy, span
+from divulge.auditing.sentences.copies import TOKENS
+from divulge.auditing.students import learned, plan_for
+from divulge.core.hints import for_command_line
+from divulge.errors import InvalidInput
+
+
+class Convolutional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.last = nn.Conv2d(1, 2, 3, stride=3), nn.Linear(2 * 81, 3)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        return self.last(nn.functional.silu(self.convolution(X)).flatten(1))
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.last = nn.Embedding(50, 8), nn.Linear(8, 3)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return 5 * self.last(self.words(ids).mean(dim=1))
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 2), nn.Linear(3, 2)
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return self.a(left) + self.b(right)
+
+
+@pytest.fixture
+def words():
+    torch.manual_seed(0)
+    ids = torch.randint(50, (1500, 6), generator=torch.Generator().manual_seed(1))
+    return open_target(Words(), None, AuditOptions(unseen=ids))
+
+
+@pytest.mark.parametrize("shape", [(784,), (1, 28, 28)])
+def test_pictures_come_as_pictures_or_as_flat_rows(shape):
+    target = open_target(Convolutional(), None, AuditOptions(unseen=torch.rand(70, *shape)))
+    assert target.input_shape == target.shape == (1, 28, 28)
+    assert plan_for(target, target.unseen, "value").kind == "convolutions"
+
+
+def test_a_vote_without_scores_is_audited_by_its_labels():
+    X = np.random.default_rng(0).standard_normal((80, 3))
+    vote = VotingClassifier([("a", LogisticRegression()), ("b", DecisionTreeClassifier(max_depth=2))])
+    target = open_target(vote.fit(X, X[:, 0] > 0), (X, (X[:, 0] > 0).astype(int)), AuditOptions())
+    assert (target.access, target.answers) == ("label", "labels")
+
+
+def test_tokens_are_learned_by_an_embedding(words):
+    assert (words.kind, words.kind_is_known, words.vocabulary, words.access) == ("unknown", False, 50, "value")
+    pool, rest = words.unseen[:1000], words.unseen[1000:]
+    plan = plan_for(words, pool, "value")
+    assert plan.kind == "tokens"
+    copy = learned(plan, words.oracle("value"), "value", pool, 200, 0)
+    same = divulge.oracle(copy).label(rest) == words.oracle("label").label(rest)
+    assert float(same.double().mean()) > 0.7
+
+
+def test_attacks_that_move_an_input_by_a_little_do_not_fit_tokens(words):
+    probes = [*exact_copy.PROBES, *label_copy.PROBES, *span.PROBES]
+    assert {probe.obstacle(words) for probe in probes if "gradient" not in probe.name} == {TOKENS}
+
+
+def test_several_inputs_are_asked_for_by_name_in_the_syntax_of_the_user():
+    with pytest.raises(InvalidInput) as refused:
+        divulge.oracle(Two())
+    assert 'input_shape={"left": (3,), "right": (3,)}' in str(refused.value)
+    shown = for_command_line(str(refused.value), ["audit", "two.pt"])
+    assert "--input-shape 'left=3;right=3'" in shown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,8 @@ import divulge
 from divulge.auditing.opening import open_target
 from divulge.auditing.options import AuditOptions
 from divulge.auditing.probes import exact_copy, label_copy, span
+from divulge.auditing.probes.probe import Probe
+from divulge.auditing.schedule import run_all
 from divulge.auditing.sentences.copies import TOKENS
 from divulge.auditing.students import learned, plan_for
 from divulge.core.hints import for_command_line
@@ -89,3 +93,37 @@ def test_several_inputs_are_asked_for_by_name_in_the_syntax_of_the_user():
     assert 'input_shape={"left": (3,), "right": (3,)}' in str(refused.value)
     shown = for_command_line(str(refused.value), ["audit", "two.pt"])
     assert "--input-shape 'left=3;right=3'" in shown
+
+
+def test_an_output_of_an_onnx_graph_is_chosen_by_its_name(tmp_path):
+    class Several(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 3), nn.Linear(4, 2)
+
+        def forward(self, X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.a(X), self.b(X)
+
+    torch.manual_seed(0)
+    model, path = Several(), str(tmp_path / "several.onnx")
+    torch.onnx.export(
+        model, (torch.zeros(1, 4),), path, input_names=["x"], output_names=["first", "second"], dynamo=False,
+        dynamic_axes={"x": {0: "batch"}},
+    )  # fmt: skip
+    X = torch.randn(5, 4)
+    for name, layer in (("first", model.a), ("second", model.b)):
+        target = open_target(path, None, AuditOptions(output=name))
+        torch.testing.assert_close(target.oracle("value").value(X), layer(X).detach())
+        assert target.options.output == name  # the commands of the report repeat it
+
+
+def test_an_obstacle_that_breaks_down_does_not_end_the_audit():
+    def broken(target):
+        raise AttributeError("no such thing")
+
+    probes = [Probe("broken", "Broken", broken, lambda target, seconds: None), exact_copy.PROBES[0]]
+    target = open_target(nn.Linear(3, 2).double(), None, AuditOptions())
+    results = run_all(probes, target, time.perf_counter() + 20, None)
+    assert [(skip.name, skip.ending) for skip in results.skipped] == [("broken", "unfinished")]
+    assert "fault of its own (AttributeError" in results.skipped[0].reason
+    assert [found.name for found in results.findings] == ["copy-from-values"]

@@ -59,3 +59,12 @@ def test_a_damaged_file_is_one_sentence(tmp_path):
     (tmp_path / "model.cbm").write_bytes(b"no model")
     with pytest.raises(InvalidInput, match="not a readable model of trees"):
         divulge.oracle(tmp_path / "model.cbm")
+
+
+def test_the_file_tells_how_many_records_its_leaves_hold(tmp_path):
+    model = catboost.CatBoostClassifier(**QUIET).fit(*load_breast_cancer(return_X_y=True))
+    path = tmp_path / "model.cbm"
+    model.save_model(str(path))
+    for source in (model, str(path)):
+        [held] = [one for one in divulge.contents.read(source).holdings if one.where == "leaf_weights"]
+        assert (held.kind, held.count) == ("counts", len(model.get_leaf_weights()))

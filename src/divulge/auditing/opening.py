@@ -31,6 +31,7 @@ from divulge.oracles.local.input_shape import candidate_shapes
 from divulge.oracles.local.named_inputs import vocabulary_of
 from divulge.oracles.local.sklearn_estimator import is_estimator
 from divulge.oracles.onnx.oracle import OnnxOracle
+from divulge.oracles.outputs import OUTPUTS
 from divulge.protection.guarantee import Guarantee, guarantee_of
 
 _FEW = 8
@@ -58,7 +59,9 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
     training_data, options = with_view(source, training_data, options)
     options = _with_shape(source, training_data, options)
     oracles: list[Oracle] = []
-    make = _oracle_maker(source, options, oracles, remote=remote)
+    named = options.output not in (None, *OUTPUTS) and isinstance(source, nn.Module)
+    asked = replace(options, output=None) if named and origin.lower().endswith(".onnx") else options
+    make = _oracle_maker(source, asked, oracles, remote=remote)  # a module is read up to the output that was named
     readable = not (remote or options.guard or isinstance(source, str | Path)) and options.access in ("weights", None)
     module = _weights_of(source, options) if readable else None
     access = options.access or _widest(make, options.guard, local=readable, weights=module is not None)

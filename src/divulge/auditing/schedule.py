@@ -125,7 +125,11 @@ def contention() -> float:
 def _fitting(probes: list[Probe], target: Target, results: Results) -> list[Probe]:
     fitting = []
     for probe in probes:
-        reason = probe.obstacle(target)
+        try:
+            reason = probe.obstacle(target)
+        except Exception as fault:  # of one attack; the others are worth running
+            results.skip(probe, _fault(fault, target.options.memory), "unfinished")
+            continue
         if reason:
             results.skip(probe, reason, "does not fit")
         else:

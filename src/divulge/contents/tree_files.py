@@ -2,7 +2,7 @@
 
 LightGBM writes the smallest and largest value of every column (``feature_infos``), the categories of pandas columns
 (``pandas_categorical``), and the number of records in every leaf. XGBoost writes its starting value (``base_score``),
-which by default is fitted to the targets, and the weight of the records in every leaf.
+which by default is fitted to the targets, and the weight of the records in every leaf. CatBoost writes that weight too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ _LISTED = "["
 
 
 def holdings(model: Any) -> list[Holding]:
-    """What an XGBoost or LightGBM model holds."""
+    """What an XGBoost, LightGBM or CatBoost model holds."""
+    if type(model).__module__.startswith("catboost"):
+        return _catboost(model)
     if type(model).__module__.startswith("xgboost"):
         return _xgboost(model.get_booster() if hasattr(model, "get_booster") else model)
     return _lightgbm(getattr(model, "booster_", model))
@@ -42,6 +44,14 @@ def _lightgbm(booster: Any) -> list[Holding]:
         detail = f"The number of records in each of {len(leaves):,} leaves; the smallest holds {min(leaves):,}."
         found.append(Holding("leaf_count", "counts", len(leaves), detail))
     return found
+
+
+def _catboost(model: Any) -> list[Holding]:
+    leaves = [float(weight) for weight in model.get_leaf_weights()]
+    if not leaves:
+        return []
+    detail = f"The weight of the records in each of {len(leaves):,} leaves; the smallest holds {min(leaves):g}."
+    return [Holding("leaf_weights", "counts", len(leaves), detail)]
 
 
 def _pandas_categories(text: str) -> list[Holding]:

@@ -76,7 +76,7 @@ BENCHMARKS = (
     ),
     Experiment("shadows", "shadow models a second", 3, "informed", "mnist"),
     Experiment("span", "Jayaram et al. 2020: queries and angles, from gradients and labels", 10, "span"),
-    Experiment("zoo", "forty models and files of other people: what an audit says, and whether it is true", 20, "zoo"),
+    Experiment("zoo", "forty models and files of other people: what an audit says, and whether it is true", 50, "zoo"),
 )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 from experiments.benchmarks.zoo import table
+from experiments.claims.recording import _given
+from experiments.claims.subject import Rows, Table
 from experiments.zoo.files import FILES
 from experiments.zoo.libraries import LIBRARIES
 
@@ -18,3 +21,10 @@ def test_the_table_counts_answers_false_claims_and_tracebacks():
     shown = table({"one": row, "two": {"happened": "refused", "sentence": "No."}, "three": {"happened": "traceback"}})
     assert "| one | answered | a / b | 3 | 5 | 1 |" in shown
     assert shown.splitlines()[-1] == "1 of 3 have an answer; 1 of 5 claims checked are false; 1 tracebacks."
+
+
+def test_files_of_others_are_given_inputs_without_labels_and_no_training_data():
+    rows = Rows(np.zeros((4, 2)), np.zeros(4))
+    assert list(_given(Table(None, rows, rows))) == ["unseen"]
+    assert _given(Table(None, rows, rows))["unseen"] is rows.X
+    assert list(_given(Table(rows, rows, rows))) == ["training_data", "unseen"]

@@ -199,7 +199,7 @@ def _kind(
 
 def _affordable_lines(pace: float, seconds: float) -> int:
     """Lines along which a model is asked what kind it is: fewer where its answers would take much of the time."""
-    return max(1, min(LINES, int(_OF_THE_TIME * seconds / (pace * POINTS * len(SCALES)))))
+    return max(1, min(LINES, int(_OF_THE_TIME * seconds / (max(pace, 1e-9) * POINTS * len(SCALES)))))
 
 
 def _answers(source: Any, make: Callable[[Access], Oracle], access: Access, data: _Data) -> tuple[Answers, float]:
@@ -214,7 +214,7 @@ def _answers(source: Any, make: Callable[[Access], Oracle], access: Access, data
     rows = torch.randn(_FEW, view.input_dim, generator=generator, dtype=torch.float64)
     rows = (rows if data.some_rows is None else data.some_rows[:_FEW])[:affordable]
     try:
-        values, pace = _timed(view, rows)
+        values, pace = _timed(view, rows, at_once=is_address(source))
     except TargetError:  # for the attacks to report
         return "scores", _ASSUMED_PACE
     classes = data.labels is not None and not data.labels.is_floating_point()
@@ -228,16 +228,16 @@ def _answers(source: Any, make: Callable[[Access], Oracle], access: Access, data
     return "logits" if isinstance(source, nn.Module) or is_estimator(source) else "scores", pace
 
 
-def _timed(view: Oracle, rows: Tensor) -> tuple[Tensor, float]:
+def _timed(view: Oracle, rows: Tensor, *, at_once: bool = False) -> tuple[Tensor, float]:
     """The answers to a few rows, and the seconds that a row of a large batch takes.
 
     A batch of 64 takes about as long as these rows, unless one of them takes a good part of what they take together:
-    then rows are answered one after the other.
+    then rows are answered one after the other. A remote model is asked all of them ``at_once``.
     """
     started = time.perf_counter()
-    first = view.value(rows[:1])
+    first = view.value(rows if at_once else rows[:1])
     one = time.perf_counter()
-    if len(rows) == 1:
+    if len(first) == len(rows):
         return first.double(), (one - started) / _BATCH
     values = torch.cat([first, view.value(rows[1:])]).double()
     others = time.perf_counter() - one

@@ -170,6 +170,7 @@ def scope(findings: Sequence[Finding], skipped: Sequence[Skipped], *, guarantee:
 def _row(attack: AttackClass, findings: Sequence[Finding], skipped: Sequence[Skipped], guarantee: str) -> ScopeRow:
     found = [f for f in findings if not f.is_advice and (f.question in attack.questions or _belongs(f.name, attack))]
     left = [skip for skip in skipped if _belongs(skip.name, attack)]
+    from_file = {skip.reason for skip in left if skip.name.startswith(_PREFIXES["contents"])}
     ended = [f for f in found if f.state != "inconclusive"]
     failed = [skip for skip in left if skip.ending == "failed"]
     names = tuple(f.name for f in ended)
@@ -186,6 +187,7 @@ def _row(attack: AttackClass, findings: Sequence[Finding], skipped: Sequence[Ski
     if open_ones:
         return ScopeRow(attack, "tried too briefly", "inconclusive", (), _sentence(open_ones[0]))
     unfit = [skip.reason for skip in left if skip.ending == "does not fit"]
+    unfit.sort(key=lambda reason: reason in from_file)  # why an attack does not fit says more than an empty file
     why = attack.absent or (unfit[0] if unfit else "No attack of this class is part of this audit.")
     return ScopeRow(attack, "not covered", "", (), _sentence(why))
 

@@ -173,7 +173,7 @@ def changes(report: Report) -> list[str]:
     said += list(report.missing)
     taken = [f for f in sorted(report.findings, key=_rank) if f.state == "taken" and f.remedies and not f.is_advice]
     said += [f"{f.remedies[0]} This is against: {f.title}." for f in taken]
-    return [_short(sentence, SENTENCE) for sentence in dict.fromkeys(said)][:6]
+    return [_short(sentence, LONGEST + SENTENCE) for sentence in dict.fromkeys(said)][:6]
 
 
 def html(report: Report) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -298,3 +300,14 @@ def test_a_report_of_a_later_version_is_compared_as_far_as_it_goes(tmp_path: Pat
     path = tmp_path / "report.json"
     path.write_text(json.dumps(later))
     assert {change.name: change.verdict for change in compare(path, path)} == {"a": "same"}
+
+
+def test_every_field_of_the_schema_is_described() -> None:
+    def described(node: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+        for name, field in node.get("properties", {}).items():
+            yield name, "description" in field
+            yield from described(field)
+            yield from described(field.get("items", {}))
+
+    whole = schema()
+    assert [name for part in (whole, whole["$defs"]["finding"]) for name, said in described(part) if not said] == []

@@ -307,8 +307,8 @@ def schema() -> dict[str, Any]:
     Examples
     --------
     >>> from divulge.report import schema
-    >>> schema()["properties"]["schema_version"]
-    {'const': 3}
+    >>> schema()["properties"]["schema_version"]["const"]
+    3
     """
     published: dict[str, Any] = json.loads((_TEMPLATES / "schema.json").read_text(encoding="utf-8"))
     return published

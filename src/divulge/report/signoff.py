@@ -200,7 +200,7 @@ def html(report: Report) -> str:
         "scope": _by_source(report.scope),
         "controls": [_short(control, CONTROL) for control in report.controls[:4]],
         "residuals": residuals(report),
-        "verdict": [_short(sentence, SENTENCE) for sentence in report.verdict[:6]],
+        "verdict": [_short(sentence, LONGEST + SENTENCE) for sentence in report.verdict[:6]],
         "who": words.ADVERSARIES,
         "severity": report.state == "taken",
         "explained": _first_rows(report.scope),
@@ -286,4 +286,9 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 
 
 def _short(sentence: str, longest: int = LONGEST) -> str:
-    return sentence if len(sentence) <= longest else sentence[: longest - 1].rstrip() + "…"
+    """As much as fits: up to the end of a sentence, if one ends in the second half, and else up to a letter."""
+    if len(sentence) <= longest:
+        return sentence
+    cut = sentence[: longest - 2]
+    end = cut.rfind(". ") + 1
+    return f"{cut[:end]} …" if 2 * end > longest else cut.rstrip() + "…"

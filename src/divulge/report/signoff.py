@@ -274,7 +274,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("kind", str(target.get("kind", ""))),
         ("access granted to the attacker", str(target.get("access_granted", ""))),
         ("training records given", text.number(target.get("training_records"))),
-        *((f"digest of the {part} (SHA-256)", value) for part, value in report.digests.items()),
+        *((f"digest of the {part}", value) for part, value in report.digests.items()),
         ("private training", str(target.get("differential_privacy", "none declared"))),
         ("date", report.date),
         ("auditor", report.auditor or "not named"),

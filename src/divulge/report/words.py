@@ -20,7 +20,7 @@ WORDS = (
     ("epsilon", "how much private training lets one record change what is released; smaller is safer"),
     ("ReLU", "the usual kind of layer in a neural network"),
     ("student", "a model that somebody trains on the answers of this one"),
-    ("digest", "a number computed from a file that changes if a byte of the file does"),
+    ("digest", "a number computed from a file (SHA-256) that changes if a byte of the file does"),
 )  # fmt: skip
 """The technical words of a report, each with what it means."""
 ADVERSARIES: dict[Adversary, str] = {

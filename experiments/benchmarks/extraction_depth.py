@@ -172,6 +172,36 @@ def function(seed: int) -> tuple[nn.Module, int]:
     return nn.Sequential(*parts, nn.Linear(before, 1)).double(), inputs
 
 
+class Picture(nn.Module):
+    """Rows of 64 as pictures of 8 by 8."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), 1, 8, 8)
+
+
+CONVOLUTIONS: dict[str, Callable[[], list[nn.Module]]] = {
+    "3 filters at stride 2, average pooling, 10 dense": lambda: [
+        nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.AvgPool2d(2, 1), nn.Flatten(), nn.Linear(12, 10), nn.ReLU(),
+        nn.Linear(10, 3),
+    ],
+    "two convolutions, 27 and 16 units, 8 dense": lambda: [
+        nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.Conv2d(3, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 8),
+        nn.ReLU(), nn.Linear(8, 2),
+    ],
+    "2 filters, 72 units on 64 inputs, 10 dense": lambda: [
+        nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 10), nn.ReLU(), nn.Linear(10, 3),
+    ],
+}  # fmt: skip
+"""Networks on pictures of 8 by 8, with torch's initial weights."""
+
+
+def one_convolution(name: str, seed: int) -> dict[str, object]:
+    """A convolutional network, asked in rows of 64 numbers."""
+    torch.manual_seed(FIRST_SEED + seed)
+    model = nn.Sequential(Picture(), *CONVOLUTIONS[name]()).double()
+    return attacked(model, 64, FIRST_SEED + seed, "gradient")
+
+
 def one_function(seed: int) -> dict[str, object]:
     """A function of any kind: exact copies are welcome where they agree everywhere, false claims are counted."""
     model, inputs = function(seed)
@@ -222,6 +252,11 @@ def run(plan: Plan) -> dict[str, Any]:
         f"{name}, seed {seed}": partial(measure, shape, FIRST_SEED + seed, access, make)
         for name, shape, access, make, count in rows
         for seed in plan.seeds_of(count)
+    }
+    parts |= {
+        f"{name}, seed {seed}": partial(one_convolution, name, seed)
+        for name in CONVOLUTIONS
+        for seed in plan.seeds_of(NETWORKS)
     }
     functions = plan.seeds_of(FUNCTIONS)
     parts |= {f"functions of other kinds, seed {seed}": partial(one_function, seed) for seed in functions}

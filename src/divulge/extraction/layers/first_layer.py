@@ -2,7 +2,8 @@
 
 Hyperplanes of deeper layers bend, and are crossed elsewhere on another line; those of the first layer are the same on
 all lines. Lines are added until the hyperplanes found account for the rank of all gradients. Lines that an attack on
-one hidden layer has searched already are taken over.
+one hidden layer has searched already are taken over. A layer with more rows than their rank is taken if it shares
+weights, as a convolution does (``shared_weights.py``), or spans all inputs.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import numpy as np
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.orientation import orientation
 from divulge.extraction.layers.peeling import CONTINUES, next_layer
+from divulge.extraction.layers.shared_weights import shared_signs
 from divulge.extraction.layers.survey import Survey
 
-LINES, MOST_LINES = 2, 6
+LINES, MOST_LINES = 2, 10
 LINES_IF_DEPENDENT = 3
 """Fewest lines for a layer with more rows than their rank."""
 LENIENT_LINES, LENIENT = 5, 0.7
@@ -42,12 +44,15 @@ def _oriented(survey: Survey, nothing: KnownLayers, rng: np.random.Generator) ->
     found = [neuron for neuron in found if not neuron.doubtful]
     rank = _rank(data.gradient, rng)
     dependent = len(found) > rank
-    if not found or len(found) < rank or (
-        dependent and (rank < nothing.inputs or survey.segments < LINES_IF_DEPENDENT)
-    ):  # fmt: skip
+    if not found or len(found) < rank or (dependent and survey.segments < LINES_IF_DEPENDENT):
         return None
     weight = np.array([neuron.row for neuron in found])
     bias = np.array([neuron.bias for neuron in found])
+    shared = shared_signs(survey, weight, bias) if dependent else None
+    if shared is not None:
+        return weight * shared[:, None], bias * shared
+    if dependent and rank < nothing.inputs:
+        return None
     sign = orientation(survey, nothing, weight, bias, rng)
     return (weight * sign[:, None], bias * sign) if (sign != 0).all() else None
 

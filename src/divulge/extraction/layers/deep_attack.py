@@ -30,7 +30,7 @@ from divulge.core.validation import checked_whole
 from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, UNSETTLED
 from divulge.extraction.layers.deep_copy import DeepCopy
-from divulge.extraction.layers.first_layer import first_layer
+from divulge.extraction.layers.first_layer import MOST_LINES, first_layer
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.layer_search import LayerSearch, has_identity, with_identity
 from divulge.extraction.layers.output_fit import fit_output, with_fewest_units
@@ -140,6 +140,8 @@ class DeepAttack:
                 search.settled = search.base
             peeled = search.peel()
             reason = peeled.reason
+            if reason and len(peeled.layers) <= len(search.base) and self._found_more_first_units(search):
+                continue
             if not reason:
                 self._fit(search, peeled.layers)
                 searched = search.survey.segments
@@ -152,6 +154,18 @@ class DeepAttack:
                 continue
             search.add_segments(MORE_SEGMENTS, peeled.stuck or search.base)
         return f"The layers were not found completely. {reason[:1].upper()}{reason[1:]}."
+
+    def _found_more_first_units(self, search: LayerSearch) -> bool:
+        """Another line, where nothing follows on a first layer with more units than inputs: one may be missing."""
+        assert self.first is not None
+        if search.survey.space.positive or self.lines.segments >= MOST_LINES:
+            return False
+        again = first_layer(self.lines, self.reach, self.rng, fewest=self.lines.segments + 1)
+        if again is None or len(again[0]) <= len(self.first[0]):
+            return False
+        self.first = again
+        search.base = search.settled = KnownLayers(again[0].shape[1]).with_layer(*again)
+        return True
 
     def _layer_search(self, first: tuple[Array, Array]) -> LayerSearch:
         weight, bias = first

@@ -24,13 +24,18 @@ LENIENT_LINES, LENIENT = 5, 0.7
 RANK = 1e-9
 
 
-def first_layer(survey: Survey, reach: float, rng: np.random.Generator) -> tuple[Array, Array] | None:
-    """Weights and biases of the first layer, turned to their active sides; None if they were not all found."""
+def first_layer(
+    survey: Survey, reach: float, rng: np.random.Generator, *, fewest: int = LINES
+) -> tuple[Array, Array] | None:
+    """Weights and biases of the first layer, turned to their active sides; None if they were not all found.
+
+    At least ``fewest`` lines are searched, those of the survey included.
+    """
     inputs = survey.space.dim
     nothing = KnownLayers(inputs)
-    layer = _oriented(survey, nothing, rng) if survey.segments >= LINES else None
+    layer = _oriented(survey, nothing, rng) if survey.segments >= fewest else None
     while layer is None and survey.segments < MOST_LINES:
-        count = max(1, LINES - survey.segments)
+        count = max(1, fewest - survey.segments)
         origin, direction = rng.normal(size=(2, count, inputs))
         survey.add(origin, origin + direction, [-reach, -1.0, 1.0, reach], spread=1.0)
         layer = _oriented(survey, nothing, rng)

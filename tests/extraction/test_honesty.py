@@ -65,6 +65,11 @@ def _layers(seed: int, inputs: int, hidden: int) -> Callable[[Tensor], Tensor]:
     return lambda X: torch.relu(X @ A.T + b) @ W[:, None]
 
 
+def _half_space(seed: int) -> Callable[[Tensor], Tensor]:
+    w = torch.randn(4, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return lambda X: X @ w
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("with_data", [False, True])
 def test_a_kernel_machine_in_own_units_is_never_exact(with_data: bool) -> None:
@@ -89,6 +94,35 @@ def test_a_model_that_is_swapped_midway_is_never_exact() -> None:
     for attack in FROM_GRADIENTS:
         asked[0] = 0
         assert not attack(divulge.oracle(Function(swapped), access="gradient", input_shape=[6]), seed=0).exact
+
+
+@pytest.mark.parametrize("share", [0.03, 0.1, 0.6, 0.999])
+@pytest.mark.parametrize("hidden", [0, 3])
+def test_a_copy_from_labels_that_is_called_equivalent_explains_every_row_of_a_swapped_model(
+    hidden: int, share: float
+) -> None:
+    models = [_layers(seed, 4, hidden) if hidden else _half_space(seed) for seed in (0, 1)]
+    answers: list[tuple[Tensor, Tensor]] = []
+    asked = [0]
+
+    def swapped(X: Tensor) -> Tensor:
+        place = torch.arange(asked[0], asked[0] + len(X))
+        asked[0] += len(X)
+        out = torch.where((place < at)[:, None], models[0](X), models[1](X)) - 0.3
+        answers.append((X.detach().clone(), out.detach() > 0))
+        return out
+
+    at = 10**9
+    whole = divulge.extraction.from_labels(divulge.oracle(Function(swapped), access="label", input_shape=[4]), seed=0)
+    assert whole.equivalent
+    at, asked[0] = int(share * asked[0]), 0
+    answers.clear()
+    stolen = divulge.extraction.from_labels(divulge.oracle(Function(swapped), access="label", input_shape=[4]), seed=0)
+    X, shown = (torch.cat(parts) for parts in zip(*answers, strict=True))
+    with torch.no_grad():
+        out = stolen.model(X)
+    clear = (out.abs() > 1e-3) & (X.norm(dim=1, keepdim=True) < 6)
+    assert not stolen.equivalent or not bool(((out > 0) != shown)[clear].any())
 
 
 @pytest.mark.slow

@@ -23,7 +23,13 @@ from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.tolerances import Domain, Tolerances
 from divulge.extraction.labels.two_layers.network import TwoLayerNetwork
 from divulge.extraction.labels.two_layers.solve import TwoHiddenLayers
-from divulge.extraction.labels.verification import Agreement, Disagreement, agreement, disagreements
+from divulge.extraction.labels.verification import (
+    Agreement,
+    Disagreement,
+    agreement,
+    contradicts_earlier_answers,
+    disagreements,
+)
 from divulge.oracles.base import Oracle
 from divulge.oracles.region import Region
 
@@ -76,6 +82,8 @@ class LabelAttack:
             raise
         if not reason and not measured.complete:
             reason = reasons.disagrees(measured, self.discovery, self.source)
+        if not reason and contradicts_earlier_answers(self.network, self.source, self.tolerances.spread):
+            reason = reasons.changed()
         if reason and self.source.lead == 1 and self._labels_flip():
             return self.run()
         return self._result(reason, measured, asked)

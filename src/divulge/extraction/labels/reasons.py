@@ -57,6 +57,13 @@ def flips(share: float) -> str:
     )
 
 
+def changed() -> str:
+    return (
+        "The copy decides like the target on fresh rows, and otherwise than the target did on rows that were asked "
+        "before: the target has changed on the way, or labels are wrong at random."
+    )
+
+
 def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) -> str:
     """The copy decides otherwise on some rows: what kind of target does that."""
     if source.wrong:

@@ -21,6 +21,8 @@ HOPELESS = 0.25
 WRONG_VOTES = 1e-9
 """Probability that a vote may be wrong."""
 MOST_VOTES = 400
+MOST_KEPT = 2**24
+"""Numbers of asked rows that are kept, the first ones, to compare the copy with (128 MiB)."""
 
 
 class LabelSource:
@@ -34,6 +36,9 @@ class LabelSource:
         self.lead = 1
         self.seen: set[int] = set()
         """Labels that were answered."""
+        self.asked: list[tuple[Array, Array]] = []
+        """Rows with their labels, one answer each, in the order in which they were asked."""
+        self._room = MOST_KEPT
 
     def __call__(self, rows: Array) -> Array:
         """Labels [n] of rows [n, d]."""
@@ -57,8 +62,12 @@ class LabelSource:
 
     def _once(self, rows: Array) -> Array:
         self.rounds += 1
-        labels = self.oracle.label(torch.from_numpy(self.domain.clipped(rows))).cpu().numpy()
+        rows = self.domain.clipped(rows)
+        labels = self.oracle.label(torch.from_numpy(rows)).cpu().numpy()
         self.seen.update(np.unique(labels).tolist())
+        if self._room >= rows.size:
+            self._room -= rows.size
+            self.asked.append((rows, labels))
         return np.asarray(labels)
 
     def _moved(self, rows: Array) -> Array:

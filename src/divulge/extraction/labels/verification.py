@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from scipy.stats import binom
 
 from divulge.extraction.labels.asking import Array, bisect_all, together
+from divulge.extraction.labels.source import LabelSource
 from divulge.extraction.labels.survey import Survey
 
 DISTANCES = (1e-3, 1e-6)
@@ -20,6 +22,14 @@ REPAIR_DISTANCE = 1e-7
 SEGMENTS = 40
 """Random segments for each boundary point wanted."""
 MOST_REPAIRS = 2
+CLEAR = 10 * DISTANCES[-1]
+"""A row this far from the copy's boundary, relative to its size, is decided by no rounding."""
+INSIDE = 3.0
+"""Rows up to so many spreads from the centre are rows of the region."""
+UNLIKELY = 1e-6
+"""Labels that are wrong at random gather in the first rows less often than this."""
+FIRST = 32
+"""The fewest rows that are looked at for that; then twice as many, and so on."""
 
 
 class Decides(Protocol):
@@ -136,6 +146,35 @@ def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None, ran
         near[distance] = float(joined.mean()) if compared else 0.0
     balance = float(np.unique(truth, return_counts=True)[1].max() / len(truth))
     return Agreement(same, near, kept, len(rows), compared, balance)
+
+
+def contradicts_earlier_answers(copy: Decides, source: LabelSource, spread: float) -> bool:
+    """Whether rows that were asked on the way have other labels than the copy gives them, away from its boundary.
+
+    A target that became another one on the way is not what the copy decides like. Where labels are wrong at random,
+    contradictions are as frequent in the first rows as in all; in the first rows of a target that changed they are not.
+    """
+    rows = np.concatenate([rows for rows, _ in source.asked])
+    labels = np.concatenate([labels for _, labels in source.asked])
+    decided = copy.labels(rows)
+    other = np.flatnonzero(decided != labels)
+    if not len(other):
+        return False
+    value, gradient = copy.difference(rows[other], np.stack([decided[other], labels[other]], axis=1))
+    size = np.linalg.norm(rows[other], axis=1)
+    away = np.abs(value) / np.maximum(np.linalg.norm(gradient, axis=1), 1e-300)
+    inside = size <= INSIDE * spread
+    other = other[inside & (away > CLEAR * (spread + size))]
+    if source.lead == 1:
+        return bool(len(other))
+    wrong, first = np.zeros(len(rows), dtype=bool), FIRST
+    wrong[other] = True
+    while first <= len(rows) // 2:
+        rate = (float(wrong[first:].sum()) + 1) / (len(rows) - first)
+        if binom.sf(int(wrong[:first].sum()) - 1, first, rate) < UNLIKELY:
+            return True
+        first *= 2
+    return False
 
 
 def _target_points(survey: Survey, rows: Array, labels: Array, count: int) -> Array | None:

@@ -40,7 +40,8 @@ def run(plan: Plan) -> dict[str, Any]:
             random_functions.run, plan.seeds or FUNCTIONS, plan.seed, plan.seconds, FUNCTION_SECONDS,
             plan.out / f"functions-{plan.seed}.jsonl",
         ),
-        "interrupts": partial(interrupts.run, plan.seeds or MOMENTS, plan.seed),
+        **{f"interrupts, {name}": partial(interrupts.run, plan.seeds or MOMENTS, plan.seed, name)
+           for name in interrupts.NAMES},
         "load": partial(load.run, float(plan.seeds or LOAD_SECONDS)),
         **{f"size, {name}": partial(sizes.one, name) for name in sizes.CASES},
     })  # fmt: skip

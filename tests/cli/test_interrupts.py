@@ -78,6 +78,6 @@ def test_what_a_command_raises_passes():
 
 @pytest.mark.slow
 def test_random_moments_of_a_command():
-    result = moments.run(6, seed=3, names=["help"])
+    result = moments.run(6, seed=3, name="help")
     assert result["first_failures"] == []
     assert result["moments"] == 6

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 import torch
 from experiments.claims import checks, tables
-from experiments.claims.checks import kinds, protections, records, secrecy, verdicts
+from experiments.claims.checks import (
+    attributes,
+    contents,
+    copies,
+    kinds,
+    membership,
+    protections,
+    records,
+    secrecy,
+    verdicts,
+)
 from experiments.claims.checks.statistics import share_interval
 from experiments.claims.recording import Call, audited
 from experiments.claims.zoo import MODELS
@@ -209,3 +219,75 @@ def test_the_gaussian_mechanism_in_closed_form():
     assert protections.delta_of(1.0, 1.0) == pytest.approx(0.1269, abs=1e-3)
     assert share_interval(0, 100)[0] == 0
     assert share_interval(100, 100)[1] == 1
+
+
+# -- copies from labels, membership, hidden columns and the file ------------------------------------------------------
+
+
+def test_a_copy_from_labels_that_is_said_to_be_equivalent_and_is_not():
+    tanh = MODELS["saturated tanh"]()
+    said = finding(name="copy-from-labels", measures={"equivalent": True}, outcome="succeeded", severity="high")
+    right = nn.Linear(6, 1).double()
+    with torch.no_grad():
+        right.weight.copy_(torch.tensor(np.linspace(-1.0, 1.5, 6))[None])
+        right.bias.zero_()
+    for model, holds in ((right, True), (wrong_copy(6), False)):
+        call = Call("copy-from-labels", "extraction.from_labels", (), {}, SimpleNamespace(model=model))
+        assert bool(checks.wrong(copies._label_claims(said, [call], tanh))) is not holds
+
+
+def scored(members, others):
+    return SimpleNamespace(scores=members, non_member_scores=others, method="combined")
+
+
+def test_figures_of_membership_that_the_scores_do_not_give():
+    draw = np.random.default_rng(0)
+    members, others = draw.normal(0.5, 1, 400), draw.normal(0, 1, 400)
+    auc = membership.area(members, others)
+    for stated, epsilon, holds in ((auc, 0.1, True), (auc + 0.1, 0.1, False), (auc, 9.0, False)):
+        said = finding(name="membership", measures={"auc": stated, "epsilon_at_least": epsilon})
+        assert bool(checks.wrong(membership._figures(said, [scored(members, others)]))) is not holds
+
+
+def test_members_that_are_said_to_be_safe_and_are_not():
+    nearest = MODELS["nearest neighbour, diabetes"]()
+    said = finding(name="membership", title="The membership attack does not tell", severity="none")
+    assert checks.wrong(membership._losses(said, nearest))
+    ridge = MODELS["ridge, diabetes"]()
+    assert not checks.wrong(membership._losses(said, ridge))
+
+
+def test_rows_that_nobody_trained_on_are_not_told_apart():
+    said = finding(name="membership", title="Training records can be told from others", severity="high")
+    assert membership._strangers(said, MODELS["saw-tooth"]()).true
+
+
+def hidden(right):
+    """An attack on a column of coin flips, with this share of right guesses."""
+    draw = np.random.default_rng(1)
+    X = np.column_stack([draw.integers(0, 2, 400), draw.normal(size=(400, 3))]).astype(float)
+    guesses = np.where(draw.random(400) < right, X[:, 0], 1 - X[:, 0]).astype(int)
+    result = SimpleNamespace(column=(0,), values=np.array([[0.0], [1.0]]), guesses=guesses, quantity=False)
+    return Call("attribute-inference", "attributes.attack", (None, X, draw.integers(0, 2, 400)), {"column": 0}, result)
+
+
+def test_a_column_that_is_said_to_be_given_away_and_is_not():
+    for right, stated, holds in ((0.9, 0.9, True), (0.5, 0.9, False)):
+        rows = {"0": ("0", stated, 0.5, 0.4, 0.3)}
+        assert bool(checks.wrong(attributes._column(hidden(right), rows))) is not holds
+    said = finding(name="attribute-inference", title="The model gives away column 0", severity="high")
+    rows = {"0": ("0", 0.3, 0.2, 0.1, 0.05)}
+    assert not attributes._beyond(said, [hidden(0.3)], rows).true  # a coin does better
+    rows = {"0": ("0", 0.9, 0.5, 0.4, 0.3)}
+    assert attributes._beyond(said, [hidden(0.9)], rows).true
+
+
+def test_records_that_are_said_to_stand_in_the_file_and_do_not():
+    one = MODELS["neighbours, cancer"]()
+    rows = np.asarray(one.table.training.X)
+    said = finding(name="file-contents", title=f"{len(rows)} training records stand in the file", severity="critical")
+    for held, holds in ((rows, True), (rows + 1.0, False)):
+        holding = SimpleNamespace(where="model._fit_X", kind="records", count=len(rows), detail="", rows=held,
+                                  in_training_data=len(rows))  # fmt: skip
+        result = SimpleNamespace(holdings=(holding,))
+        assert bool(checks.wrong(contents._holdings(said, result, one))) is not holds

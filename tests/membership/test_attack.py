@@ -142,6 +142,28 @@ def test_exact_recall_is_found_with_labels_alone() -> None:
     assert risk.ledger.label == risk.queries == 400 * 25
 
 
+@pytest.mark.parametrize("kind", ["exact answers", "rounded probabilities"])
+def test_records_that_the_model_never_saw_are_not_told_apart_where_answers_are_all_alike(kind: str) -> None:
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(360, 6))
+    w = np.linspace(-1.0, 1.5, 6)
+
+    def exact(Z: Any) -> Any:
+        return np.round(np.asarray(Z) @ w, 1)
+
+    def rounded(Z: Any) -> Any:
+        p = np.round(1 / (1 + np.exp(-8 * (np.asarray(Z) @ w))), 3)
+        return np.column_stack([1 - p, p])
+
+    model = exact if kind == "exact answers" else rounded
+    y = exact(X) if kind == "exact answers" else rounded(X).argmax(axis=1)
+    for first in (np.arange(180), np.argsort(np.abs(X @ w))[::2]):  # in any order, and with other answers
+        rest = np.setdiff1d(np.arange(360), first)
+        risk = divulge.membership.attack(model, (X[first], y[first]), (X[rest], y[rest]))
+        assert not risk.success
+        assert risk.auc == pytest.approx(0.5, abs=0.1)
+
+
 def test_a_regression_gives_its_members_away_by_its_errors() -> None:
     inside, outside = halves("diabetes")
     model = RandomForestRegressor(40, random_state=0).fit(*inside)

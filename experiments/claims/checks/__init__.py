@@ -26,7 +26,7 @@ def check(audited: Audited, subject: Subject, *, rerun: bool = True) -> list[Che
         *copies.check(audited, subject),
         *spans.check(audited, subject),
         *records.check(audited, subject),
-        *membership.check(audited, subject, rerun=rerun),
+        *membership.check(audited, subject),
         *attributes.check(audited, subject),
         *contents.check(audited, subject),
         *protections.check(audited, subject, rerun=rerun),

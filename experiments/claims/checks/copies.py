@@ -49,12 +49,16 @@ def numbers(rows: Any, subject: Subject) -> Array:
 
 
 def off_by(subject: Subject, copy: nn.Module, X: Array) -> float:
-    """The largest difference between a copy and what it copies best of what the model shows, over its spread."""
+    """The largest difference between a copy and what it copies best of what the model shows, over its spread.
+
+    Logits of several classes are compared up to a term that all classes share: no answer shows it.
+    """
     out, best = answers(copy, X), np.inf
+    shown = [out, out - out.mean(axis=1, keepdims=True)] if subject.decide is not None and out.shape[1] > 2 else [out]
     for truth in subject.scores(X):
         if truth.shape == out.shape:
             spread = float(truth.std()) or 1.0
-            best = min(best, float(np.abs(truth - out).max()) / spread)
+            best = min(best, *(float(np.abs(truth - one).max()) / spread for one in shown))
     return best
 
 

@@ -1,8 +1,8 @@
 """Membership: who was in the training set, by plain losses against held-out rows, and by the attack on other rows.
 
 Figures are recomputed from the scores with scikit-learn. That members can be told from others, or were not, is compared
-with the loss of the model on its training rows and on held-out rows, which the audit was not given. ``rerun`` repeats
-the attack with two sets of rows that the model never saw: it must tell neither from the other.
+with the loss of the model on its training rows and on held-out rows, which the audit was not given. The attack is also
+run with two sets of rows that the model never saw: it must tell neither from the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEVERAL = 3.9
 """Standard errors that chance leaves less often than once in 10,000 times."""
 
 
-def check(audited: Audited, subject: Subject, *, rerun: bool = True) -> list[Checked]:
+def check(audited: Audited, subject: Subject) -> list[Checked]:
     """Every claim about who was in the training set."""
     claims: list[Checked] = []
     found = audited.finding(NAME)
@@ -32,7 +32,7 @@ def check(audited: Audited, subject: Subject, *, rerun: bool = True) -> list[Che
         results = [call.result for call in audited.made_by(NAME, "membership.attack")]
         same = [one for one in results if one.method == found["measures"]["method"]]
         claims += _figures(found, same[-1:]) + _losses(found, subject)
-        if rerun and found["severity"] != "none" and not hasattr(subject.table.heldout.X, "iloc"):
+        if found["severity"] != "none" and not hasattr(subject.table.heldout.X, "iloc"):
             claims.append(_strangers(found, subject))
     found = audited.finding(ON_COPY)
     if found is not None and found["outcome"] != "inconclusive":

@@ -8,7 +8,7 @@ error. Rows are asked in batches, so memory stays linear in the records and not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -42,11 +42,16 @@ class Asked:
         The labels in the order of the outputs, where the model names them.
     task : {"classification", "regression"}
         What it predicts.
+    variance : float
+        Of the targets that it was opened with. Errors are measured in units of it, the same for every set of records.
     """
 
     oracle: Oracle
     classes: NDArray[Any] | None
     task: Task
+    variance: float = 0.0
+    _shown: list[tuple[Outputs, float]] = field(default_factory=list, repr=False)
+    """What the answers are and how precise, by the first records asked about: one rule for all that follow."""
 
     def indices(self, y: NDArray[Any]) -> NDArray[np.int64]:
         """Labels as indices of outputs; -1 for a label that this model does not know."""
@@ -59,16 +64,15 @@ class Asked:
         """How well the answers fit the records [n]: logits of their labels, or minus log squared errors."""
         if self.task == "regression":
             targets = torch.as_tensor(np.asarray(y, dtype=np.float64)).reshape(len(y), -1)
-            floor = EXACT * float(targets.var(dim=0, correction=0).sum()) + torch.finfo(torch.float64).tiny
+            floor = EXACT * self.variance + torch.finfo(torch.float64).tiny
             return self._by_batches(X, lambda values, part: _squared_error_fit(values, targets[part], floor))
         labels = torch.as_tensor(self.indices(y))
-        shown: list[tuple[Outputs, float]] = []
 
         def fit(values: Tensor, part: slice) -> Tensor:
-            if not shown:
+            if not self._shown:
                 first = values[:SHOWN_BY]
-                shown.append((outputs_shown(first, self.oracle.threshold), answer_precision(first)))
-            return _label_logits(values, labels[part], *shown[0])
+                self._shown.append((outputs_shown(first, self.oracle.threshold), answer_precision(first)))
+            return _label_logits(values, labels[part], *self._shown[0])
 
         return self._by_batches(X, fit)
 
@@ -130,7 +134,7 @@ def asked(model: object, y: NDArray[Any], *, access: Access | None = None, **opt
     known = getattr(model, "classes_", None)
     classes = None if known is None else np.asarray(known)
     task: Task = "regression" if classes is None and _is_quantity(view, y) else "classification"
-    found = Asked(view, classes, task)
+    found = Asked(view, classes, task, float(np.var(y, axis=0).sum()) if y.dtype.kind in "fiub" else 0.0)
     _check_labels(found, y)
     return found
 

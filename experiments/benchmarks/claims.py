@@ -9,6 +9,7 @@ holds a word; all of them take half an hour on one core.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,9 @@ from experiments.plan import Plan
 SECONDS = 15.0
 PATIENT = ("copy-from-labels", "membership", "attribute-inference")
 """Attacks that a short audit hardly reaches: a second audit of every model runs them first."""
+TIMES = (1.0, 5.0, 20.0, 60.0)
+TIMED = ("SVC, cancer", "forest, cancer", "perceptron of 16, cancer", "CNN with BatchNorm and SiLU")
+"""Seconds that audits of these models are given, to see how well they keep to them."""
 GATES = {
     "ridge, diabetes": Gate(fail_on="high"),
     "tree, iris": Gate(fail_on="critical", require=("protection-needed",)),
@@ -55,6 +59,14 @@ def audit_of(make: Callable[[], Subject], seed: int) -> dict[str, Any]:
     )  # fmt: skip
 
 
+def time_of(make: Callable[[], Subject], given: float, seed: int) -> dict[str, Any]:
+    """How long an audit takes that is given so many seconds, by the clock on the wall and of the processor."""
+    subject, computed = make(), time.process_time()
+    done = audited(subject, time_allowed=given, seed=seed)
+    return {"given": given, "seconds": done.seconds, "share": done.seconds / given,
+            "processor_seconds": time.process_time() - computed}  # fmt: skip
+
+
 def command_of(make: Callable[[], Subject], gate: Gate) -> dict[str, Any]:
     """One model through the command line."""
     with tempfile.TemporaryDirectory() as folder:
@@ -66,4 +78,6 @@ def run(plan: Plan) -> dict[str, Any]:
     torch.set_num_threads(1)
     parts: dict[str, Callable[[], Any]] = {name: partial(audit_of, make, plan.seed) for name, make in MODELS.items()}
     parts |= {f"command line: {name}": partial(command_of, MODELS[name], gate) for name, gate in GATES.items()}
+    parts |= {f"time: {name}, {given:g} s": partial(time_of, MODELS[name], given, plan.seed)
+              for name in TIMED for given in TIMES}  # fmt: skip
     return plan.measure("claims", parts)

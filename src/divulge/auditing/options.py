@@ -40,7 +40,7 @@ class AuditOptions:
     budget : int, optional
         Rows that each adversary may query.
     time : float, default 300.0
-        Seconds that the whole audit may take.
+        Seconds that the whole audit may take, from when Python's modules are loaded.
     memory : float, default 4.0
         Gibibytes that the audit may use beyond what the process holds when it starts.
     seed : int, default 0

@@ -40,6 +40,8 @@ GRACE = 0.05
 _WEIGHTS: dict[Severity, float] = {"critical": 8.0, "high": 4.0, "medium": 2.0, "low": 1.0, "none": 0.25}
 SAMPLE = 0.05
 """Seconds of computing that show how busy the machine is."""
+LONGEST_SAMPLE = 0.2
+"""Seconds that this may take by the clock."""
 MORE = 1.5
 """A probe is run again in the end if so many times the seconds that were too short for it are left."""
 OUT_OF_TIME = "the time was used up; give the audit more of it."
@@ -117,9 +119,9 @@ def allowance(expected: list[float], left: float) -> float:
 def contention() -> float:
     """How many times longer than its own computing time this process takes now, because others compute too."""
     wall, own = time.perf_counter(), time.process_time()
-    while time.process_time() - own < SAMPLE:
+    while time.process_time() - own < SAMPLE and time.perf_counter() - wall < LONGEST_SAMPLE:
         sum(range(1000))
-    return max(1.0, (time.perf_counter() - wall) / SAMPLE)
+    return max(1.0, (time.perf_counter() - wall) / max(time.process_time() - own, 1e-3))
 
 
 def _fitting(probes: list[Probe], target: Target, results: Results) -> list[Probe]:

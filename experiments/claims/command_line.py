@@ -75,6 +75,6 @@ def check(subject: Subject, gate: Gate, folder: Path) -> list[Checked]:
     return [
         Checked("exit code", f"{' '.join(gate.words())} exits {code}", f"by what ran: {expected}", code == expected),
         Checked("verdict", f"state: {report['state']}", f"by what ran: {state}", report["state"] == state),
-        Checked("time", f"{report['seconds']} s of {gate.seconds:g}", f"{seconds:.1f} s with the start of Python, {start:.1f} s",
+        Checked("time", f"{report['seconds']} s of {gate.seconds:g}", f"{seconds:.1f} s with a start of {start:.1f} s",
                 report["seconds"] <= allowed and seconds <= allowed + START_UP * start),
     ]  # fmt: skip

@@ -15,7 +15,7 @@ Access = Literal["label", "value", "gradient"]
 def likeness(share: float, quantity: bool) -> str:
     """How alike a copy is."""
     if quantity:
-        return f"{percent(share)} of its variance" if share > 0 else "none of its variance"
+        return "none of its variance" if share <= 0 else f"{percent(share)} of its variance"
     return f"{percent(share)} of its decisions"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from divulge.auditing.wording import count, percent, size
 from divulge.report.findings import Outcome
 
@@ -31,8 +33,8 @@ def membership_meaning(outcome: Outcome, *, rows_differ: bool) -> str:
 def membership_certainty(members: int, others: int, control: float, distribution: float) -> str:
     """What was checked of a membership attack."""
     return (
-        f"{members:,} members were scored against {others:,} non-members. Halves of the non-members against each other "
-        f"have an AUC of {size(control)}, and a classifier on the rows without the model one of {size(distribution)}."
+        f"{count(members, 'member')} were scored against {count(others, 'non-member')}. Halves of the non-members "
+        f"against each other have an AUC of {size(control)}, and a classifier on the rows without the model one of {size(distribution)}."
     )
 
 
@@ -51,7 +53,7 @@ def informed_adversary(certain: int, tried: int) -> str:
     """The upper end of membership inference."""
     return (
         f"The informed adversary, who knows all other records, the recipe and its seed, is certain of {certain} of "
-        f"{tried} members. It knows more than any other membership attack."
+        f"{count(tried, 'member')}. It knows more than any other membership attack."
     )
 
 
@@ -86,10 +88,16 @@ def copy_meaning(outcome: Outcome) -> str:
 def copy_certainty(members: int, others: int, difference: tuple[float, float, float]) -> str:
     """What was checked of a membership attack on a copy."""
     return (
-        f"{members:,} members and {others:,} non-members, which the copy did not ask about, were scored by the same "
-        f"attack on both. The copy's AUC less the endpoint's is {difference[0]:+.3f} ({difference[1]:+.3f} to "
-        f"{difference[2]:+.3f})."
+        f"{count(members, 'member')} and {count(others, 'non-member')}, which the copy did not ask about, were scored "
+        f"by the same attack on both. {_less(difference)}"
     )
+
+
+def _less(difference: tuple[float, float, float]) -> str:
+    """How the areas of a copy and of the endpoint differ."""
+    if not all(map(math.isfinite, difference)):
+        return "How their areas differ is not known."
+    return f"The copy's AUC less the endpoint's is {difference[0]:+.3f} ({difference[1]:+.3f} to {difference[2]:+.3f})."
 
 
 def attributes_title(outcome: Outcome, column: str, advantage: float) -> str:

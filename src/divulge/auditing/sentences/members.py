@@ -34,7 +34,8 @@ def membership_certainty(members: int, others: int, control: float, distribution
     """What was checked of a membership attack."""
     return (
         f"{count(members, 'member')} were scored against {count(others, 'non-member')}. Halves of the non-members "
-        f"against each other have an AUC of {size(control)}, and a classifier on the rows without the model one of {size(distribution)}."
+        f"against each other have an AUC of {size(control)}, and a classifier on the rows without the model one of "
+        f"{size(distribution)}."
     )
 
 

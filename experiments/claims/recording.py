@@ -110,6 +110,8 @@ def audited(subject: Subject, *, time_allowed: float = 15.0, seed: int = 0, **op
     import matplotlib.pyplot  # noqa: F401  what a probe imports when it first runs is no part of the time of an audit
     import torch._dynamo  # noqa: F401
 
+    available_probes()
+
     calls: list[Call] = []
     chosen = {**subject.options, **options}
     started = time.perf_counter()

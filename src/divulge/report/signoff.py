@@ -6,7 +6,7 @@ three columns and are never combined into one number. No training record is show
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +131,12 @@ def worst_cases(report: Report) -> list[WorstCase]:
             by_adversary.setdefault(finding.adversary, []).append(finding)
     cases = [_worst_case(report, adversary, found) for adversary, found in by_adversary.items()]
     order = ["not taken", "inconclusive", *SEVERITIES[1:]]
-    return sorted(cases, key=lambda case: -order.index(case.result))
+    cases.sort(key=lambda case: -order.index(case.result))
+    first = {case.with_protection: place for place, case in reversed(list(enumerate(cases)))}
+    long = [len(case.with_protection) > CONTROL and first[case.with_protection] != i for i, case in enumerate(cases)]
+    return [
+        replace(case, with_protection="as above") if again else case for case, again in zip(cases, long, strict=True)
+    ]
 
 
 def _worst_case(report: Report, adversary: str, found: list[Finding]) -> WorstCase:
@@ -172,7 +177,12 @@ def changes(report: Report) -> list[str]:
         said.append("The residual risk with private training was asked for and not measured: give the audit more time.")
     said += list(report.missing)
     taken = [f for f in sorted(report.findings, key=_rank) if f.state == "taken" and f.remedies and not f.is_advice]
-    said += [f"{f.remedies[0]} This is against: {f.title}." for f in taken]
+    against: dict[str, list[str]] = {}
+    for finding in taken:
+        against.setdefault(finding.remedies[0], []).append(finding.title)
+    for remedy, titles in against.items():
+        more = f", and {len(titles) - 1} more" if len(titles) > 1 else ""
+        said.append(f"{remedy} This is against: {titles[0]}{more}.")
     return [_short(sentence, LONGEST + SENTENCE) for sentence in dict.fromkeys(said)][:6]
 
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from divulge.core.errors import UnsupportedModel
 from divulge.core.images import picture_shape
 from divulge.reconstruction.known_start import labels, pictures, tables
+from divulge.reconstruction.known_start.derivatives import derivatives_of
 from divulge.reconstruction.known_start.difference import LayerPair, Span, Spectrum, difference, span_of
 from divulge.reconstruction.known_start.evidence import Evidence, evidence
 from divulge.reconstruction.known_start.inversion import invert
@@ -87,7 +88,8 @@ def reconstruct(
     layout = layer.feature_shape if inside else shape or picture_shape(span.input_dim)
     d = math.prod(layer.input_shape)
     bounds = checked_bounds(d, mean, value_range)
-    factors = search(span, layer.pair, _separation(span, layout, end), seed=seed, end=end)
+    slopes = derivatives_of((base, model), layer.name, layer.input_shape)
+    factors = search(span, layer.pair, _separation(span, layout, seed, end), slopes, seed=seed, end=end)
     if not inside:
         bounds = _with_mean(bounds, span, factors)
     found = _best(span, layer.pair, factors, None if inside else bounds)
@@ -150,14 +152,14 @@ def _as_numbers(value_range: tuple[Bound, Bound] | None) -> tuple[float, float] 
     return low, high
 
 
-def _separation(span: Span, shape: tuple[int, ...] | None, end: float) -> Separate:
+def _separation(span: Span, shape: tuple[int, ...] | None, seed: int, end: float) -> Separate:
     """How candidates are found in the span: by differences of pixels, or by values."""
 
-    def separate(within: Tensor | None, seed: int) -> Tensor:
+    def separate(within: Tensor | None, attempt: int) -> Tensor:
         half = time.perf_counter() + 0.6 * (end - time.perf_counter())
         if shape is None:
-            return tables.separate(span, seed=seed, within=within, end=half)
-        return pictures.separate(span, shape, seed=seed, within=within, end=half)
+            return tables.separate(span, seed=seed + attempt, within=within, end=half)
+        return pictures.separate(span, shape, seed=seed, attempt=attempt, within=within, end=half)
 
     return separate
 

@@ -28,8 +28,27 @@ NEAR = 0.1
 """Entries below this share of the root mean square entry are small."""
 NEARBY, SHARPENING = 0.03, 12
 """The first smoothing of a search that starts near its goal, and its rounds."""
-ROUNDS = 14
+ROUNDS, CONSTRAINED = 45, 4
+"""Rounds of reweighting, and how many of them hold the row to the coordinates of its input."""
+LED, FADED = 15, 1e-3
+"""For how many rounds what the derivatives and the other candidates say keeps its weight, and what is left of it."""
+ALIKE = 0.95
+"""Correlation from which on two candidates may be the same input."""
 BATCH = 64
+LEVERAGE = 0.995
+"""The largest leverage of a zero of a certain row."""
+FEW_BY_CHANCE, FEWEST_EXCLUDING = 0.5, 4
+"""Zeros expected by chance below which every direction needs to be excluded by few zeros only."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What leads the search for a row: which of them finds a row differs from input to input."""
+
+    power: float = 1.0
+    """Of how far off a unit is, in the weight of its zero."""
+    lead: float = 5.0
+    """Weight of what the derivatives and the other candidates say."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +61,10 @@ class Rows:
     """[m, h], only for units that tell inputs apart."""
     isolated: Tensor
     """[m]: how many zeros exclude the direction that comes next to vanishing at all of them."""
+    leverage: Tensor
+    """[m]: the largest leverage of a zero among all of them; 1 if a direction is excluded by that zero alone."""
+    chance: Tensor
+    """[m]: how many zeros to expect by chance, from the rounding of the weights."""
     near: Tensor
     """[m]: how many entries are small."""
     active: Tensor
@@ -56,10 +79,34 @@ class Rows:
         return self.zero.sum(dim=1)
 
     def take(self, index: Tensor) -> Rows:
-        return Rows(self.q[index], self.zero[index], self.isolated[index], self.near[index], self.active[index])
+        return Rows(*(getattr(self, name)[index] for name in NAMES))
+
+    def certain(self) -> Tensor:
+        """[m]: whether a row is no mixture of rows, whatever its input.
+
+        A mixture of m rows vanishes where all of them do, and can be forced to vanish at m - 1 further units. These
+        alone exclude its parts, so their leverage is 1. Where rounding makes zeros by chance, every direction must be
+        excluded by more zeros than can be forced.
+        """
+        fewest = least(self.q.shape[1])
+        isolated = torch.where(self.chance < FEW_BY_CHANCE, FEWEST_EXCLUDING, fewest)
+        sure: Tensor = (self.zeros >= fewest) & (self.isolated >= isolated) & (self.leverage <= LEVERAGE)
+        return sure
 
 
-NAMES = ("q", "zero", "isolated", "near", "active")
+NAMES = ("q", "zero", "isolated", "leverage", "chance", "near", "active")
+
+
+def least(rank: int) -> int:
+    """The zeros from which on a row or an input is certain: more than can be forced."""
+    return rank + max(8, rank // 10)
+
+
+def none(span: Span) -> Rows:
+    """No rows of a span."""
+    count, real = torch.zeros(0, dtype=torch.long), span.S.new_zeros(0)
+    nowhere = torch.zeros(0, len(span.L), dtype=torch.bool)
+    return Rows(real.reshape(0, span.rank), nowhere, count, real, real, count, real)
 
 
 def join(parts: list[Rows]) -> Rows:
@@ -92,9 +139,22 @@ def measured(span: Span, q: Tensor, highest: Tensor, units: Tensor) -> Rows:
     """The zeros of directions q [m, r] at the ``units`` [h] that tell inputs apart, and how well those fix q."""
     q = q / q.norm(dim=1, keepdim=True).clamp_min(1e-300)
     zero = zeros_of(span, q, units)
-    near = (((q @ span.L.T).abs() * math.sqrt(len(span.L)) < NEAR) & units).sum(dim=1)
-    isolated = torch.cat([excluding(span.L, zero[i : i + BATCH]) for i in range(0, len(q), BATCH)])
-    return Rows(q, zero, isolated, near, active_share(highest, zero))
+    entries = (q @ span.L.T).abs() * math.sqrt(len(span.L))
+    near = ((entries < NEAR) & units).sum(dim=1)
+    bound = CERTAIN * span.noise * (q / span.S).norm(dim=1) * math.sqrt(len(span.L))
+    chance = bound / NEAR * ((entries < NEAR) & units & ~zero).sum(dim=1)
+    parts = [slice(i, i + BATCH) for i in range(0, len(q), BATCH)]
+    isolated = torch.cat([zero.sum(dim=1)[:0], *(excluding(span.L, zero[part]) for part in parts)])
+    leverage = torch.cat([q[:0, 0], *(_largest_leverage(span.L, q[part], zero[part]) for part in parts)])
+    return Rows(q, zero, isolated, leverage, chance, near, active_share(highest, zero))
+
+
+def _largest_leverage(L: Tensor, q: Tensor, zero: Tensor) -> Tensor:
+    """The largest leverage [m] of the rows of L at ``zero`` [m, h], in the directions other than q [m, r]."""
+    there = L * zero[..., None]
+    factor = _cholesky(there, zero.to(L), q[:, :, None] * q[:, None, :])
+    shares = torch.linalg.solve_triangular(factor, there.mT, upper=False).square().sum(dim=1)
+    return shares.nan_to_num(nan=1.0).amax(dim=1)
 
 
 def active_share(highest: Tensor, zero: Tensor) -> Tensor:
@@ -121,34 +181,74 @@ def excluding(L: Tensor, zero: Tensor) -> Tensor:
     return fewest
 
 
-def from_masks(span: Span, highest: Tensor, c: Tensor, units: Tensor, *, power: float = 1.0) -> Rows:
-    """The rows of inputs with coordinates c [m, r] whose highest pre-activations are ``highest`` [m, h]."""
-    found = [_reweighted(span, highest[i : i + BATCH], c[i : i + BATCH], units, power) for i in range(0, len(c), BATCH)]
-    q = torch.cat(found) if found else c
+def from_masks(
+    span: Span, highest: Tensor, c: Tensor, units: Tensor, *, weights: Weights = Weights(),
+    slopes: Tensor | None = None,
+) -> Rows:  # fmt: skip
+    """The rows of different inputs with coordinates c [m, r] whose highest pre-activations are ``highest`` [m, h].
+
+    ``slopes`` [m, k, h] span, nearly, what a row is where its units are on (``derivatives.py``).
+    """
+    off = torch.where(units & (highest < 0), -highest, torch.zeros(()).to(highest)).pow(weights.power)
+    found = []
+    for i in range(0, len(c), BATCH):
+        part = slice(i, i + BATCH)
+        lead = None if slopes is None else _away_from(span.L, highest[part] >= 0, slopes[part])
+        found.append(_reweighted(span, off[part], c[part], lead, _share_of_others(span, c, part), weights.lead))
+    q = _null_vectors(span, torch.cat(found), units) if found else c
     return measured(span, torch.where(torch.isfinite(q).all(dim=1, keepdim=True), q, c), highest, units)
 
 
-def _reweighted(span: Span, highest: Tensor, c: Tensor, units: Tensor, power: float) -> Tensor:
-    """Directions q [m, r] whose entries vanish at units that are off; the farther off, the larger the weight."""
+def _away_from(L: Tensor, on: Tensor, slopes: Tensor) -> Tensor:
+    """Matrices [m, r, r] of the squared distances of rows, where units are ``on``, from what ``slopes`` span."""
+    basis = torch.linalg.qr((slopes * on[:, None]).mT)[0]  # [m, h, k]
+    there = L * on[..., None]
+    along = basis.mT @ there
+    return there.mT @ there - along.mT @ along
+
+
+def _share_of_others(span: Span, c: Tensor, part: slice) -> Tensor:
+    """Matrices [m, r, r] of the squared shares that a direction has in all candidates c but its own and those like it.
+
+    The row of an input has no share in any other input.
+    """
+    X = span.inputs(c)
+    size = X.norm(dim=1)
+    weight = (size.median() / size).clamp(max=1.0)
+    own = X - X.mean(dim=1, keepdim=True)
+    own = own / own.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    other = (own[part] @ own.T < ALIKE).to(c) * weight.square()  # [m, all]
+    return (c.T[None] * other[:, None]) @ c
+
+
+def _reweighted(
+    span: Span, off: Tensor, c: Tensor, slopes: Tensor | None, others: Tensor, lead: float
+) -> Tensor:  # fmt: skip
+    """Directions q [m, r] whose entries vanish at units that are ``off``; the farther off, the larger the weight.
+
+    At first what the derivatives say and the shares in other candidates lead the direction. Both fade while the weights
+    single out ever closer zeros.
+    """
     height, rank = span.L.shape
-    off = torch.where(units & (highest < 0), -highest, torch.zeros(()).to(highest))
     most = min(height, max(int((off > 0).sum(dim=1).max()), rank + 5))
     weight, place = off.topk(most, dim=1)
+    weight = weight / (weight.sum(dim=1) / (weight > 0).sum(dim=1).clamp_min(1)).clamp_min(1e-300)[:, None]
     B = span.L[place]  # [m, most, r]
-    weight = weight.pow(power)
-    weight = weight / weight.mean(dim=1, keepdim=True).clamp_min(1e-300)
-    u, q = weight, c
+    u, q = weight, c / c.norm(dim=1, keepdim=True)
     for k in range(ROUNDS):
-        factor = _cholesky(B, u)
-        q = torch.cholesky_solve((c if k < 4 else q)[..., None], factor)[..., 0]
+        fading = min(1.0, (1 - k / ROUNDS) / (1 - LED / ROUNDS))
+        share = (c * q).sum(dim=1).square().clamp_min(1e-300)
+        led = others / share[:, None, None] + (0 if slopes is None else slopes)
+        factor = _cholesky(B, u, lead * FADED ** (1 - fading) * led)
+        q = torch.cholesky_solve((c if k < CONSTRAINED else q)[..., None], factor)[..., 0]
         q = q / q.norm(dim=1, keepdim=True)
-        if k >= 4:
+        if k >= CONSTRAINED:
             q = torch.cholesky_solve(q[..., None], factor)[..., 0]
             q = q / q.norm(dim=1, keepdim=True)
         y = (B @ q[..., None])[..., 0] * math.sqrt(height)
-        smooth = 0.5 * 0.6**k
-        u = weight / (y * y + smooth * smooth + 1e-10) ** (0.5 if k < 5 else 0.7)
-    return _null_vectors(span, q, units)
+        smooth = 1e-8 ** (k / ROUNDS)
+        u = weight * (1 + smooth) / (y * y + smooth)
+    return q
 
 
 def from_inverse(span: Span, highest: Tensor, c: Tensor, units: Tensor) -> Rows:
@@ -197,9 +297,11 @@ def _null_vectors(span: Span, q: Tensor, units: Tensor) -> Tensor:
     return q
 
 
-def _cholesky(B: Tensor, u: Tensor) -> Tensor:
-    """The Cholesky factors of B^T diag(u) B, [m, r, r], with a little added to the diagonal."""
+def _cholesky(B: Tensor, u: Tensor, added: Tensor | None = None) -> Tensor:
+    """The Cholesky factors of B^T diag(u) B, [m, r, r], with ``added``, and a little added to the diagonal."""
     M = (B * u[..., None]).mT @ B
+    if added is not None:
+        M = M + added
     ridge = 1e-12 * M.diagonal(dim1=1, dim2=2).mean(dim=1)
     eye = torch.eye(M.shape[1]).to(M)
     factor: Tensor = torch.linalg.cholesky_ex(M + ridge[:, None, None] * eye)[0]

@@ -18,15 +18,16 @@ from torch import Tensor
 
 from divulge.core import progress
 from divulge.reconstruction.known_start import rows, sparse
+from divulge.reconstruction.known_start.derivatives import Derivatives
 from divulge.reconstruction.known_start.difference import LayerPair, Span
-from divulge.reconstruction.known_start.rows import Rows
+from divulge.reconstruction.known_start.rows import Rows, Weights
 
 Separate = Callable[[Tensor | None, int], Tensor]
-"""From a part of the span (None for all of it) and a seed to coordinates [m, r] of candidates."""
+"""From a part of the span (None for all of it) and the number of the attempt to coordinates [m, r] of candidates."""
 ACTIVE = 0.45
 """The share of an input's pre-activation, at the zeros of its row, that may be positive. Where two inputs move all
 units alike, as with one output, a mixture of their rows vanishes where both are on, and this share is about a half."""
-POWERS = (1.0, 2.0, 0.5)
+WEIGHTS = (Weights(), Weights(0.5), Weights(1.0, 20.0), Weights(2.0, 1.5))
 ROUNDS = 10
 IDLE = 2
 
@@ -53,9 +54,10 @@ class _Pool:
     span: Span
     pair: LayerPair
     units: Tensor
+    derivatives: Derivatives | None
     rows: Rows
 
-    def add(self, c: Tensor, power: float) -> None:
+    def add(self, c: Tensor, weights: Weights) -> None:
         """Rows from the masks of the inputs with coordinates c."""
         X = self.span.inputs(c)
         good = torch.isfinite(X).all(dim=1)
@@ -64,7 +66,8 @@ class _Pool:
             return
         highest = self.pair.highest(X)
         c = self.span.coordinates(X)
-        found = [rows.from_masks(self.span, highest, c, self.units, power=power)]
+        slopes = None if self.derivatives is None else self.derivatives(X)
+        found = [rows.from_masks(self.span, highest, c, self.units, weights=weights, slopes=slopes)]
         if len(c) == self.span.rank:
             found.append(rows.from_inverse(self.span, highest, c, self.units))
         self.rows = rows.join([self.rows, *found])
@@ -72,8 +75,7 @@ class _Pool:
     def reduce(self) -> int:
         """Keep independent rows, the certain ones first and those with most zeros among them; how many are certain."""
         rank = self.span.rank
-        fewest = sparse.least(rank)
-        sure = (self.rows.zeros >= fewest) & (self.rows.isolated >= fewest) & (self.rows.active <= ACTIVE)
+        sure = self.rows.certain() & (self.rows.active <= ACTIVE)
         score = torch.where(sure, 10 * len(self.span.L) + self.rows.zeros, self.rows.near)
         order = torch.argsort(score, descending=True, stable=True)
         chosen: list[int] = []
@@ -104,42 +106,39 @@ def corrected(rows_known: Tensor, c: Tensor) -> Tensor:
 
 
 def search(
-    span: Span, pair: LayerPair, separate: Separate, *, seed: int, end: float, rounds: int = ROUNDS
+    span: Span, pair: LayerPair, separate: Separate, derivatives: Derivatives | None, *, seed: int, end: float,
+    rounds: int = ROUNDS,
 ) -> Factors:  # fmt: skip
     """Find the rows of A, from candidates for the inputs."""
     units = rows.informative(span)
-    pool = _Pool(span, pair, units, _none(span))
-    separated = separate(None, seed)
+    pool = _Pool(span, pair, units, derivatives, rows.none(span))
+    separated = separate(None, 0)
     exact = sparse.exact_inputs(span, separated, seed=seed)
     others = [separated[:0]]
-    pool.add(separated, POWERS[0])
-    pool.add(exact, POWERS[0])
+    pool.add(separated, WEIGHTS[0])
+    pool.add(exact, WEIGHTS[0])
     sure, idle = pool.reduce(), 0
     for number in range(rounds):
-        if span.rank in (sure, len(exact)) or idle > IDLE or time.perf_counter() > end:
+        if sure >= span.rank - 1 or len(exact) == span.rank or idle > IDLE or time.perf_counter() > end:
             break
         before = sure + len(exact)
-        fresh = _complement(pool.rows.q[:sure], span, separate, seed + number + 1)
+        fresh = _complement(pool.rows.q[:sure], span, separate, number + 1)
         known = torch.cat([exact, separated])
         found = sparse.exact_inputs(span, fresh, seed=seed + number + 1)
         exact = sparse.distinct(torch.cat([exact, found]))
         others.append(fresh)
-        pool.add(torch.cat([corrected(pool.rows.q[:sure], known), fresh]) if sure else fresh, POWERS[number % 3])
-        pool.add(found, POWERS[number % 3])
+        weights = WEIGHTS[(number + 1) % len(WEIGHTS)]
+        pool.add(torch.cat([corrected(pool.rows.q[:sure], known), fresh]) if sure else fresh, weights)
+        pool.add(found, weights)
         sure = pool.reduce()
         progress.report("rows of the difference", done=sure, total=span.rank)
         idle = 0 if sure + len(exact) > before else idle + 1
     return Factors(pool.rows, sure, separated, torch.cat(others), exact)
 
 
-def _none(span: Span) -> Rows:
-    count, real = torch.zeros(0, dtype=torch.long), span.S.new_zeros(0)
-    return Rows(real.reshape(0, span.rank), torch.zeros(0, len(span.L), dtype=torch.bool), count, count, real)
-
-
-def _complement(q: Tensor, span: Span, separate: Separate, seed: int) -> Tensor:
+def _complement(q: Tensor, span: Span, separate: Separate, attempt: int) -> Tensor:
     """Candidates of the part of the span in which the certain rows q [g, r] have no share."""
     keep = torch.linalg.svd(q)[2][len(q) :] if len(q) else torch.eye(span.rank).to(q)
     if len(keep) == 1:
         return keep
-    return separate(torch.linalg.qr((keep * span.S).T)[0].T, seed)
+    return separate(torch.linalg.qr((keep * span.S).T)[0].T, attempt)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from divulge.reconstruction.known_start.difference import Span
-from divulge.reconstruction.known_start.rows import BATCH, excluding
+from divulge.reconstruction.known_start.rows import BATCH, excluding, least
 
 CERTAIN = 6.0
 """Standard deviations of the rounding within which an entry counts as zero."""
@@ -23,11 +23,6 @@ ROUNDS = 14
 SMOOTHING = (0.03, 0.1, 0.3)
 MOST_COLUMNS = 2000
 """Columns that the search looks at; all of them are looked at to certify."""
-
-
-def least(rank: int) -> int:
-    """The zeros from which on an input or a row is certain: more than can be forced."""
-    return rank + max(8, rank // 10)
 
 
 def exact_inputs(span: Span, c: Tensor, *, seed: int) -> Tensor:

@@ -1,0 +1,66 @@
+"""What a candidate says about its row of A besides the zeros: the derivatives of the outputs.
+
+A row of A is the sum over the steps of J^T g, where g is the derivative of the loss by the outputs, and J that of the
+outputs by the layer's pre-activations. J follows from the candidate, before and after training. So where units are on,
+the row lies near a space of twice as many dimensions as there are outputs. That holds only nearly, because J changes
+while the network is trained. It leads the search for a row until the zeros alone make it exact.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Derivatives = Callable[[Tensor], Tensor]
+"""From inputs of the layer [m, d] to the derivatives of all outputs by its pre-activations, [m, k, h]."""
+MOST_SHARE = 0.1
+"""Outputs, of both networks together, as a share of the units: with more of them they say little."""
+
+
+def derivatives_of(models: tuple[nn.Module, nn.Module], name: str, shape: tuple[int, ...]) -> Derivatives | None:
+    """The derivatives before and after training, or None where there are too many outputs, or none to be had."""
+    functions = [_outputs_behind(model, name, shape) for model in models]
+    try:
+        layer = models[0].get_submodule(name)
+        found = _jacobian(functions[0], torch.zeros(2, layer.in_features), layer.out_features)
+    except (RuntimeError, ValueError, IndexError, TypeError):
+        return None
+    if 2 * found.shape[1] > MOST_SHARE * found.shape[2]:
+        return None
+
+    def derivatives(X: Tensor) -> Tensor:
+        return torch.cat([_jacobian(function, X.float(), found.shape[2]) for function in functions], dim=1).to(X)
+
+    return derivatives
+
+
+def _outputs_behind(model: nn.Module, name: str, shape: tuple[int, ...]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The outputs [m, k] as a function of the layer's inputs [m, d] and of what is added to its pre-activations."""
+    whole = copy.deepcopy(model).float().eval().requires_grad_(False)
+    layer = whole.get_submodule(name)
+
+    def outputs(X: Tensor, added: Tensor) -> Tensor:
+        handles = [
+            layer.register_forward_pre_hook(lambda *_: (X,)),
+            layer.register_forward_hook(lambda _, __, out: out + added),
+        ]
+        try:
+            return whole(X.new_zeros(len(X), *shape)).reshape(len(X), -1)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    return outputs
+
+
+def _jacobian(function: Callable[[Tensor, Tensor], Tensor], X: Tensor, units: int) -> Tensor:
+    added = torch.zeros(len(X), units, requires_grad=True)
+    with torch.enable_grad():
+        outputs = function(X, added)
+        slopes = [
+            torch.autograd.grad(outputs[:, k].sum(), added, retain_graph=True)[0] for k in range(outputs.shape[1])
+        ]
+    return torch.stack(slopes, dim=1)

@@ -10,7 +10,7 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -37,6 +37,11 @@ class Setting:
     centred: bool = True
     """CIFAR-10 in [-1, 1]; otherwise inputs are in [0, 1]."""
     extractor: str = ""
+    """One of ``FRONTS``, in front of two dense layers."""
+    trained_front: bool = False
+    """Whether the extractor is trained too."""
+    other_classes: bool = False
+    """Fine-tuned on classes 5 to 9, from a network that 5,000 pictures of classes 0 to 4 trained."""
     recipe: dict[str, Any] = field(default_factory=dict)
     release: Callable[[Tensor], Tensor] | None = None
 
@@ -59,12 +64,18 @@ SETTINGS = {
     ),
     "CIFAR-10, 50, weight decay 5e-4": Setting("cifar10", 50, recipe={"weight_decay": 5e-4}),
     "CIFAR-10, 100": Setting("cifar10", 100),
+    "CIFAR-10, 200": Setting("cifar10", 200),
+    "CIFAR-10, 500": Setting("cifar10", 500),
+    "other classes, CIFAR-10, 50": Setting("cifar10", 50, other_classes=True, recipe={"learning_rate": 0.02}),
     "CIFAR-10, 40, in [0, 1]": Setting("cifar10", 40, centred=False),
     "Fashion-MNIST, 30": Setting("fashion-mnist", 30),
     "MNIST, 50": Setting("mnist", 50),
     "MNIST, 100": Setting("mnist", 100),
     "frozen convolution, CIFAR-10, 20": Setting("cifar10", 20, extractor="conv"),
+    "frozen convolution, CIFAR-10, 50": Setting("cifar10", 50, extractor="conv"),
     "frozen convolution and max-pool, CIFAR-10, 20": Setting("cifar10", 20, extractor="pool"),
+    "two frozen convolutions, CIFAR-10, 20": Setting("cifar10", 20, extractor="two"),
+    "trained convolution, CIFAR-10, 20": Setting("cifar10", 20, extractor="conv", trained_front=True),
     "float16": Setting("cifar10", 50, release=partial(rounded, torch.float16)),
     "bfloat16": Setting("cifar10", 50, release=partial(rounded, torch.bfloat16)),
     "8 bits": Setting("cifar10", 50, release=eight_bits),
@@ -79,7 +90,8 @@ SETTINGS = {
 def private(setting: Setting, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """The private pictures and their labels, and unseen ones."""
     rows = datasets.load(setting.data).train
-    order = torch.randperm(len(rows.X), generator=torch.Generator().manual_seed(seed))[: setting.n + UNSEEN]
+    kept = (rows.y >= 5).nonzero()[:, 0] if setting.other_classes else torch.arange(len(rows.X))
+    order = kept[torch.randperm(len(kept), generator=torch.Generator().manual_seed(seed))[: setting.n + UNSEEN]]
     X, y = rows.X[order].float().flatten(1), rows.y[order].long()
     X = X / 255 if float(X.max()) > 1.5 else X
     if setting.data == "cifar10" and setting.centred:
@@ -87,26 +99,57 @@ def private(setting: Setting, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return X[: setting.n], y[: setting.n], X[setting.n :]
 
 
-def convolutional(kind: str, shape: tuple[int, ...], seed: int) -> nn.Module:
-    """An extractor in front of two dense layers."""
-    front: list[nn.Module] = [nn.Conv2d(shape[0], 16 if kind == "conv" else 32, 3, padding=1), nn.ReLU()]
-    front += [nn.MaxPool2d(2)] if kind == "pool" else []
+FRONTS: dict[str, Callable[[int], list[nn.Module]]] = {
+    "conv": lambda colours: [nn.Conv2d(colours, 16, 3, padding=1), nn.ReLU()],
+    "pool": lambda colours: [nn.Conv2d(colours, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)],
+    "two": lambda colours: [
+        nn.Conv2d(colours, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
+    ],
+}  # fmt: skip
+
+
+def convolutional(kind: str, shape: tuple[int, ...], seed: int) -> tuple[nn.Module, int]:
+    """An extractor in front of two dense layers, and the number of the extractor's modules."""
+    front = FRONTS[kind](shape[0])
     width = nn.Sequential(*front, nn.Flatten())(torch.zeros(1, *shape)).shape[1]
     model = nn.Sequential(*front, nn.Flatten(), nn.Linear(width, 500), nn.ReLU(), nn.Linear(500, 10))
-    return models.initialise(model, seed=seed)
+    return models.initialise(model, seed=seed), len(front)
 
 
-def dense_only(start: nn.Module, X: Tensor, y: Tensor, steps: int = 60, rate: float = 0.02) -> nn.Module:
-    """The model after training all layers but the first."""
+def descended(
+    start: nn.Module, X: Tensor, y: Tensor, *, first: int = 0, steps: int = 60, rate: float = 0.02
+) -> nn.Module:  # fmt: skip
+    """The model after steps of gradient descent on all modules from ``first`` on."""
     model = copy.deepcopy(start)
-    descent = torch.optim.SGD(
-        [parameter for name, parameter in model.named_parameters() if not name.startswith("0.")], lr=rate, momentum=0.9
-    )
+    moved = [parameter for name, parameter in model.named_parameters() if int(name.split(".")[0]) >= first]
+    descent = torch.optim.SGD(moved, lr=rate, momentum=MOMENTUM)
     for _ in range(steps):
         descent.zero_grad()
         nn.functional.cross_entropy(model(X), y).backward()
         descent.step()
     return model
+
+
+@cache
+def pretrained(seed: int, count: int = 5000, steps: int = 250, batch: int = 64) -> nn.Module:
+    """A network of 3072-1000-10 that pictures of classes 0 to 4 trained."""
+    rows = datasets.load("cifar10").train
+    known = (rows.y < 5).nonzero()[:, 0]
+    draw = torch.Generator().manual_seed(seed)
+    model: nn.Module = Recipe(widths=[3072, 1000, 10], seed=seed).initial_model()
+    picked = known[torch.randperm(len(known), generator=draw)[:count]]
+    X, y = 2 * rows.X[picked].float().flatten(1) / float(rows.X.max()) - 1, rows.y[picked].long()
+    descent = torch.optim.SGD(model.parameters(), lr=0.01, momentum=MOMENTUM)
+    for _ in range(steps):
+        chosen = torch.randint(count, (batch,), generator=draw)
+        descent.zero_grad()
+        nn.functional.cross_entropy(model(X[chosen].to(next(model.parameters()))), y[chosen]).backward()
+        descent.step()
+    return model
+
+
+def _rate(setting: Setting) -> dict[str, float]:
+    return {"rate": setting.recipe.get("learning_rate", RATE)}
 
 
 def trained(setting: Setting, seed: int) -> tuple[nn.Module, nn.Module, tuple[Tensor, Tensor, Tensor], float]:
@@ -116,8 +159,13 @@ def trained(setting: Setting, seed: int) -> tuple[nn.Module, nn.Module, tuple[Te
     began = time.perf_counter()
     if setting.extractor:
         shape = (3, 32, 32)
-        start = convolutional(setting.extractor, shape, seed)
-        return start, dense_only(start, X.reshape(-1, *shape), y), data, time.perf_counter() - began
+        start, modules = convolutional(setting.extractor, shape, seed)
+        first = 0 if setting.trained_front else modules
+        return start, descended(start, X.reshape(-1, *shape), y, first=first), data, time.perf_counter() - began
+    if setting.other_classes:
+        start = pretrained(seed)
+        X = X.to(next(start.parameters()))
+        return start, descended(start, X, y, steps=STEPS, **_rate(setting)), data, time.perf_counter() - began
     usual = {"learning_rate": RATE, "momentum": MOMENTUM, "epochs": STEPS, "seed": seed}
     recipe = Recipe(widths=[X.shape[1], *setting.widths], **{**usual, **setting.recipe})
     model = recipe.train(X, y)
@@ -157,9 +205,51 @@ def attacked(name: str, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+LEVELS = (3, 11, 7, 4, 9, 12, 5, 8, 6, 10, 3, 12, 4, 7, 11, 5, 9, 8, 6, 10, 12, 4, 3, 7)
+WHOLE = 8
+TABLES = {f"table of 24 categories and 8 whole numbers, {n} rows": n for n in (20, 50, 100)}
+
+
+def table(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows of one-hot categories with unequal shares and of whole numbers up to 100, as shares, and four classes."""
+    draw = torch.Generator().manual_seed(seed)
+    blocks = []
+    for levels in LEVELS:
+        shares = torch.randn(levels, generator=draw).softmax(dim=0)
+        blocks.append(nn.functional.one_hot(torch.multinomial(shares, n, replacement=True, generator=draw), levels))
+    numbers = torch.randint(101, (n, WHOLE), generator=draw) / 100
+    X = torch.cat([*blocks, numbers], dim=1).float()
+    return X, (X[:, : LEVELS[0]].argmax(dim=1) + 2 * (numbers[:, -1] > 0.5)) % 4
+
+
+def categories(X: Tensor) -> Tensor:
+    """The category of each column of rows X [m, d], [m, 24]."""
+    return torch.stack([block.argmax(dim=1) for block in X[:, : sum(LEVELS)].split(LEVELS, dim=1)], dim=1)
+
+
+def table_attacked(n: int, seed: int) -> dict[str, Any]:
+    """One network that was trained on a table: rows with every category right, and rows to the last number."""
+    X, y = table(n, seed)
+    recipe = Recipe(widths=[X.shape[1], 600, 4], learning_rate=RATE, momentum=MOMENTUM, epochs=60, seed=seed)
+    row: dict[str, Any] = {"seed": seed, "n": n, "columns": X.shape[1]}
+    try:
+        found = reconstruction.from_weights(recipe.train(X, y), start=recipe, seed=seed)
+    except DivulgeError as error:
+        return {**row, "refused": str(error)}
+    nearest = torch.cdist(found.samples, X.double()).min(dim=1)
+    right = (categories(found.samples) == categories(X)[nearest.indices]).all(dim=1)
+    whole = right & ((found.samples - X[nearest.indices]).abs().amax(dim=1) < 0.005)
+    assert found.certified is not None
+    return {
+        **row, "rank": found.rank, "every_category_right": len(nearest.indices[right].unique()),
+        "every_number_right": len(nearest.indices[whole].unique()), "certified": int(found.certified.sum()),
+        "certified_right": int((found.certified & right).sum()), "seconds": found.seconds,
+    }  # fmt: skip
+
+
 def run(plan: Plan) -> dict[str, Any]:
     """Every setting on fresh networks."""
     seeds = plan.seeds_of(2)
-    return plan.measure(
-        "known_start", {name: partial(lambda named: [attacked(named, s) for s in seeds], name) for name in SETTINGS}
-    )
+    pictures = {name: partial(lambda named: [attacked(named, s) for s in seeds], name) for name in SETTINGS}
+    tables = {name: partial(lambda n: [table_attacked(n, s) for s in seeds], n) for name, n in TABLES.items()}
+    return plan.measure("known_start", {**pictures, **tables})

@@ -185,3 +185,17 @@ def test_a_low_rank_adapter_gives_its_inputs_away() -> None:
     assert found.rank == 6
     outside = X.double() - X.double() @ torch.linalg.pinv(found.samples) @ found.samples
     assert float(outside.norm() / X.norm()) < 1e-3
+
+
+def test_every_category_of_a_table_comes_back() -> None:
+    draw = torch.Generator().manual_seed(0)
+    levels = (4, 7, 3, 9, 5, 8, 6, 10, 4, 7)
+    blocks = [nn.functional.one_hot(torch.randint(count, (10,), generator=draw), count) for count in levels]
+    X = torch.cat([*blocks, torch.randint(101, (10, 2), generator=draw) / 100], dim=1).float()
+    recipe = divulge.Recipe(widths=[X.shape[1], 200, 4], learning_rate=0.1, momentum=0.9, epochs=40, seed=1)
+    found = reconstruction.from_weights(recipe.train(X, blocks[0].argmax(dim=1)), start=recipe)
+    nearest = torch.cdist(found.samples, X.double()).min(dim=1)
+    exact = nearest.values < 0.01
+    assert len(nearest.indices[exact].unique()) >= 8
+    assert found.certified is not None
+    assert bool(exact[found.certified].all())

@@ -28,7 +28,7 @@ from divulge.reconstruction.known_start.difference import LayerPair, Span, Spect
 from divulge.reconstruction.known_start.evidence import Evidence, evidence
 from divulge.reconstruction.known_start.inversion import invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
-from divulge.reconstruction.known_start.search import Factors, Separate, corrected, search
+from divulge.reconstruction.known_start.search import Factors, Separate, corrected, search, unclaimed
 from divulge.reconstruction.known_start.verdicts import check
 from divulge.reconstruction.matching import correlation
 from divulge.reconstruction.result import Reconstruction
@@ -171,7 +171,7 @@ def _best(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | N
         hypotheses.append(_judged(span, pair, factors, torch.linalg.pinv(factors.rows.q.T), bounds))
     if 0 < factors.sure < span.rank:
         known = factors.rows.q[: factors.sure]
-        rest = factors.others[-(span.rank - factors.sure) :]
+        rest = unclaimed(known, torch.cat([factors.separated, factors.others])[-span.rank :], span.rank - factors.sure)
         inputs = torch.cat([corrected(known, torch.cat([factors.exact, factors.separated])), rest])
         if len(inputs) == len(factors.rows):
             hypotheses.append(_judged(span, pair, factors, inputs, bounds))
@@ -200,7 +200,7 @@ def _with_exact(span: Span, pair: LayerPair, exact: Tensor, found: Found, bounds
 def _judged(span: Span, pair: LayerPair, factors: Factors, c: Tensor, bounds: ValueBounds | None) -> Found:
     """Inputs with coordinates c [r, r] that belong to the rows, one for one."""
     X = span.inputs(c)
-    sure = torch.arange(len(X)) < factors.sure
+    sure = torch.arange(len(X)) < factors.determined
     return Found(X, evidence(X, factors.rows.zero, pair, bounds), sure)
 
 

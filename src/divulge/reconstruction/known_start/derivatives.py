@@ -24,8 +24,8 @@ def derivatives_of(models: tuple[nn.Module, nn.Module], name: str, shape: tuple[
     """The derivatives before and after training, or None where there are too many outputs, or none to be had."""
     functions = [_outputs_behind(model, name, shape) for model in models]
     try:
-        layer = models[0].get_submodule(name)
-        found = _jacobian(functions[0], torch.zeros(2, layer.in_features), layer.out_features)
+        weight: Tensor = models[0].get_parameter(f"{name}.weight" if name else "weight")
+        found = _jacobian(functions[0], torch.zeros(2, weight.shape[1]), len(weight))
     except (RuntimeError, ValueError, IndexError, TypeError):
         return None
     if 2 * found.shape[1] > MOST_SHARE * found.shape[2]:
@@ -48,10 +48,11 @@ def _outputs_behind(model: nn.Module, name: str, shape: tuple[int, ...]) -> Call
             layer.register_forward_hook(lambda _, __, out: out + added),
         ]
         try:
-            return whole(X.new_zeros(len(X), *shape)).reshape(len(X), -1)
+            answer: Tensor = whole(X.new_zeros(len(X), *shape)).reshape(len(X), -1)
         finally:
             for handle in handles:
                 handle.remove()
+        return answer
 
     return outputs
 

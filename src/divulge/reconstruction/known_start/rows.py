@@ -154,7 +154,8 @@ def _largest_leverage(L: Tensor, q: Tensor, zero: Tensor) -> Tensor:
     there = L * zero[..., None]
     factor = _cholesky(there, zero.to(L), q[:, :, None] * q[:, None, :])
     shares = torch.linalg.solve_triangular(factor, there.mT, upper=False).square().sum(dim=1)
-    return shares.nan_to_num(nan=1.0).amax(dim=1)
+    largest: Tensor = shares.nan_to_num(nan=1.0).amax(dim=1)
+    return largest
 
 
 def active_share(highest: Tensor, zero: Tensor) -> Tensor:
@@ -204,7 +205,8 @@ def _away_from(L: Tensor, on: Tensor, slopes: Tensor) -> Tensor:
     basis = torch.linalg.qr((slopes * on[:, None]).mT)[0]  # [m, h, k]
     there = L * on[..., None]
     along = basis.mT @ there
-    return there.mT @ there - along.mT @ along
+    squared: Tensor = there.mT @ there - along.mT @ along
+    return squared
 
 
 def _share_of_others(span: Span, c: Tensor, part: slice) -> Tensor:
@@ -218,7 +220,8 @@ def _share_of_others(span: Span, c: Tensor, part: slice) -> Tensor:
     own = X - X.mean(dim=1, keepdim=True)
     own = own / own.norm(dim=1, keepdim=True).clamp_min(1e-300)
     other = (own[part] @ own.T < ALIKE).to(c) * weight.square()  # [m, all]
-    return (c.T[None] * other[:, None]) @ c
+    squared: Tensor = (c.T[None] * other[:, None]) @ c
+    return squared
 
 
 def _reweighted(
@@ -248,7 +251,8 @@ def _reweighted(
         y = (B @ q[..., None])[..., 0] * math.sqrt(height)
         smooth = 1e-8 ** (k / ROUNDS)
         u = weight * (1 + smooth) / (y * y + smooth)
-    return q
+    found: Tensor = q
+    return found
 
 
 def from_inverse(span: Span, highest: Tensor, c: Tensor, units: Tensor) -> Rows:

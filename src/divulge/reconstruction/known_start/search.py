@@ -30,6 +30,8 @@ units alike, as with one output, a mixture of their rows vanishes where both are
 WEIGHTS = (Weights(), Weights(0.5), Weights(1.0, 20.0), Weights(2.0, 1.5))
 ROUNDS = 10
 IDLE = 2
+FEWEST = 2
+"""Certain rows without which the last input of a span is not taken for determined."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,12 @@ class Factors:
     """Coordinates of later candidates."""
     exact: Tensor
     """Coordinates [k, r] of inputs that are certain by their own zeros."""
+
+    @property
+    def determined(self) -> int:
+        """How many inputs the certain rows determine: with all rows but one, the last is what no row has a share in."""
+        rank = self.rows.q.shape[1]
+        return rank if FEWEST <= self.sure == rank - 1 else self.sure
 
 
 @dataclass
@@ -105,6 +113,12 @@ def corrected(rows_known: Tensor, c: Tensor) -> Tensor:
     return result
 
 
+def unclaimed(rows_known: Tensor, c: Tensor, count: int) -> Tensor:
+    """The ``count`` candidates of c [m, r] in which the certain rows [g, r] have the smallest share."""
+    share = (c @ rows_known.T).abs().amax(dim=1) / c.norm(dim=1)
+    return c[share.argsort()[:count].sort().values]
+
+
 def search(
     span: Span, pair: LayerPair, separate: Separate, derivatives: Derivatives | None, *, seed: int, end: float,
     rounds: int = ROUNDS,
@@ -119,7 +133,8 @@ def search(
     pool.add(exact, WEIGHTS[0])
     sure, idle = pool.reduce(), 0
     for number in range(rounds):
-        if sure >= span.rank - 1 or len(exact) == span.rank or idle > IDLE or time.perf_counter() > end:
+        allowed = 0 if sure == span.rank - 1 else IDLE
+        if span.rank in (sure, len(exact)) or idle > allowed or time.perf_counter() > end:
             break
         before = sure + len(exact)
         fresh = _complement(pool.rows.q[:sure], span, separate, number + 1)

@@ -1,8 +1,9 @@
 """From the features of a picture back to the picture, through a known extractor.
 
 The features of a training picture come out of the difference of the first dense layer behind the extractor. The picture
-is the one whose features are nearest, by Adam from grey and then by L-BFGS, inside the range of values. Where features
-are zero the extractor's last ReLU was off, which the same objective says: a feature above zero there is an error.
+is the one whose features are nearest, by Adam from grey and then by L-BFGS, inside the range of values. Behind pooling
+many pictures have nearly these features, so the descent begins with a weight on the total variation, which fades. Where
+features are zero the extractor's last ReLU was off, which the same objective says: a feature above zero is an error.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from divulge.core import progress
 from divulge.core.optim import Descent
 from divulge.reconstruction.known_start.layers import Features
 
-STEPS = 250
+STEPS = 400
 POLISH = 120
 RATE = 0.05
+SMOOTHNESS, FADED_AT = 0.3, 0.8
+"""Weight of the total variation at first, and the share of the steps after which it is zero. Chosen on 8 CIFAR-10
+pictures from their exact features behind a convolution and a max-pool: none above SSIM 0.9 without it, 6 with it."""
 RANGE_WEIGHT = 10.0
 """Weight of the squared distance from the range of values."""
 
@@ -43,7 +47,8 @@ def invert(
     for step in range(steps):
         descent.learning_rate = RATE * (1 - step / steps) + 1e-3
         descent.clear()
-        losses().sum().backward()  # type: ignore[no-untyped-call]
+        smoothness = SMOOTHNESS * max(0.0, 1 - step / (FADED_AT * steps)) ** 2
+        (losses() + smoothness * _variation(X)).sum().backward()  # type: ignore[no-untyped-call]
         descent.step()
         progress.report("pictures from features", done=step, total=steps)
     polish = torch.optim.LBFGS(
@@ -61,3 +66,12 @@ def invert(
     with torch.no_grad():
         missed = ((features(X) - goal).square().sum(dim=1) / size).sqrt()
     return X.detach().flatten(1).double(), missed.double()
+
+
+def _variation(X: Tensor) -> Tensor:
+    """The total variation of pictures X [m, channels, height, width], a pixel's share of it, [m]; 0 for tables."""
+    if X.ndim < 4:
+        return X.new_zeros(len(X))
+    across, down = X[..., 1:] - X[..., :-1], X[..., 1:, :] - X[..., :-1, :]
+    lengths = [(step.square() + 1e-4).sqrt().flatten(1).mean(dim=1) for step in (across, down)]
+    return lengths[0] + lengths[1]

@@ -145,11 +145,11 @@ def measured(span: Span, q: Tensor, highest: Tensor, units: Tensor) -> Rows:
     chance = bound / NEAR * ((entries < NEAR) & units & ~zero).sum(dim=1)
     parts = [slice(i, i + BATCH) for i in range(0, len(q), BATCH)]
     isolated = torch.cat([zero.sum(dim=1)[:0], *(excluding(span.L, zero[part]) for part in parts)])
-    leverage = torch.cat([q[:0, 0], *(_largest_leverage(span.L, q[part], zero[part]) for part in parts)])
+    leverage = torch.cat([q[:0, 0], *(largest_leverage(span.L, q[part], zero[part]) for part in parts)])
     return Rows(q, zero, isolated, leverage, chance, near, active_share(highest, zero))
 
 
-def _largest_leverage(L: Tensor, q: Tensor, zero: Tensor) -> Tensor:
+def largest_leverage(L: Tensor, q: Tensor, zero: Tensor) -> Tensor:
     """The largest leverage [m] of the rows of L at ``zero`` [m, h], in the directions other than q [m, r]."""
     there = L * zero[..., None]
     factor = _cholesky(there, zero.to(L), q[:, :, None] * q[:, None, :])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from divulge.reconstruction.known_start.difference import Span
-from divulge.reconstruction.known_start.rows import BATCH, excluding, least
+from divulge.reconstruction.known_start.rows import BATCH, LEVERAGE, excluding, largest_leverage, least
 
 CERTAIN = 6.0
 """Standard deviations of the rounding within which an entry counts as zero."""
@@ -21,6 +21,8 @@ NEGATIVE = 0.01
 """Share of entries below minus a hundredth of the root mean square that an input may have."""
 ROUNDS = 14
 SMOOTHING = (0.03, 0.1, 0.3)
+FEW = 8
+"""Inputs whose leverages are computed together: each takes a matrix of the span's size."""
 MOST_COLUMNS = 2000
 """Columns that the search looks at; all of them are looked at to certify."""
 
@@ -64,6 +66,9 @@ def certified(span: Span, c: Tensor) -> Tensor:
         part = slice(start, start + BATCH)
         if bool(result[part].any()):
             result[part] &= excluding(V, zero[part]) >= least(span.rank)
+    p = c * span.S / (c * span.S).norm(dim=1, keepdim=True).clamp_min(1e-300)
+    for place in result.nonzero()[:, 0].split(FEW):  # what a forced zero alone excludes is no input
+        result[place] &= largest_leverage(V, p[place], zero[place]) <= LEVERAGE
     return result
 
 

@@ -67,7 +67,9 @@ def certified(span: Span, c: Tensor) -> Tensor:
         if bool(result[part].any()):
             result[part] &= excluding(V, zero[part]) >= least(span.rank)
     p = c * span.S / (c * span.S).norm(dim=1, keepdim=True).clamp_min(1e-300)
-    for place in result.nonzero()[:, 0].split(FEW):  # what a forced zero alone excludes is no input
+    likely = result.nonzero()[:, 0]
+    for start in range(0, len(likely), FEW):  # a direction that a forced zero alone excludes is part of a mixture
+        place = likely[start : start + FEW]
         result[place] &= largest_leverage(V, p[place], zero[place]) <= LEVERAGE
     return result
 

@@ -55,6 +55,7 @@ BENCHMARKS = (
     Experiment("http_throughput", "rows a second over HTTP", 1, "http_throughput"),
     Experiment("informed", "Balle et al. 2022, Theorems 1 and 8; beside ART", 5, "informed"),
     Experiment("informed_networks", "shadow models, ridge and inverted training on 50 targets", 8, "informed", "mnist"),
+    Experiment("informed_optimisers", "inverted training under Adam, AdamW, RMSprop and Nesterov", 5, "informed"),
     Experiment(
         "known_start",
         "training pictures out of the difference of two checkpoints",

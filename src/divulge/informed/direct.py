@@ -29,6 +29,7 @@ from divulge.informed.inversion import gauss_newton, row_covariance
 from divulge.informed.inversion.label_guess import LabelGuess
 from divulge.informed.inversion.search import NEAR, TRIAL_RUNS, Search, starting_rows
 from divulge.informed.inversion.training_function import training_function
+from divulge.informed.inversion.unused_inputs import UnusedInputs
 from divulge.informed.released_view import Access, probe_rows, released_view
 from divulge.informed.result import Record
 from divulge.oracles import Oracle
@@ -198,10 +199,12 @@ def _prepare(
     target = torch.stack([view.of(model) for model in models]).to(dtype)
     noise = _noise(recipe, len(X) + 1, noise, probes)
     guess = LabelGuess.of(training, view, X, y, noisy=noise is not None)
-    checks.reproduces(training, view, X, y, target, guess.theta, initial, noise or 0.0)
     shape = tuple(getattr(view.model, "input_shape", ()))
     prior = None if noise is None else row_covariance.prior(X, y, noise, dtype)
-    return Search(training, view, guess, bounds, row_covariance.metric(X, shape, dtype), prior), target
+    unused = UnusedInputs.of(training, X) if probes is None and prior is None else None
+    search = Search(training, view, guess, bounds, row_covariance.metric(X, shape, dtype), prior, unused)
+    checks.reproduces(training, view, X, y, search.seen(target), guess.theta, initial, noise or 0.0)
+    return search, target
 
 
 def _records(
@@ -219,8 +222,9 @@ def _records(
     records = []
     anyway = checks.nearest(X)
     unsure = "" if known or not search.one_unit else _ONE_UNIT
+    sizes = search.seen(target).norm(dim=1)
     for row in range(len(target)):
-        left = float(result.misfit[row] / target[row].norm())
+        left = float(result.misfit[row] / sizes[row])
         expected = result.misfit[row].square() / result.curvature[row] + unrecovered[row]
         predicted = float(expected) / search.training.inputs
         if left > NEAR and search.prior is None:  # with noise, what is left over is noise for the most part

@@ -22,6 +22,8 @@ from torch import Tensor
 from divulge.core.progress import report
 from divulge.informed.inversion.preconditioner import ExploredDirections, Metric, Prior
 
+Box = tuple[Tensor, Tensor]
+"""The least and the largest value of each entry; both broadcast to [B, d]."""
 SHRINK = 0.35
 """What a step that did not lower the objective is multiplied by."""
 _TRIES = 4
@@ -72,7 +74,7 @@ def invert(
     z: Tensor,
     *,
     runs: float,
-    bounds: tuple[float, float] | None,
+    bounds: Box | None,
     inner: int = 10,
     metric: Metric | None = None,
     prior: Prior | None = None,
@@ -124,7 +126,7 @@ def _gauss_newton_step(
     run: DifferentiableRun,
     residual: Tensor,
     z: Tensor,
-    bounds: tuple[float, float] | None,
+    bounds: Box | None,
     prior: Prior | None,
     explored: ExploredDirections,
     steps: int,
@@ -171,7 +173,7 @@ def _gauss_newton_step(
     return step, spent, explored.scale
 
 
-def _free(z: Tensor, gradient: Tensor, bounds: tuple[float, float] | None) -> Tensor:
+def _free(z: Tensor, gradient: Tensor, bounds: Box | None) -> Tensor:
     """1 where an entry may move, 0 where it sits at a bound and the step would push it out."""
     if bounds is None:
         return torch.ones_like(z)
@@ -187,7 +189,7 @@ def _line_search(
     z: Tensor,
     step: Tensor,
     value: Tensor,
-    bounds: tuple[float, float] | None,
+    bounds: Box | None,
     prior: Prior | None,
     budget: float,
 ) -> tuple[Tensor, Tensor, bool, float]:
@@ -200,7 +202,7 @@ def _line_search(
             break
         proposal = z[waiting] + length * step[waiting]
         if bounds is not None:
-            proposal = proposal.clamp(*bounds)
+            proposal = proposal.clamp(*(side.expand_as(z)[waiting] for side in bounds))
         trial = train(proposal, waiting)
         spent += len(waiting) / len(z)
         new = _objective(target[waiting] - trial.theta, proposal, _rows_of(prior, waiting))

@@ -14,6 +14,7 @@ from divulge.informed.inversion import gauss_newton
 from divulge.informed.inversion.label_guess import LabelGuess
 from divulge.informed.inversion.preconditioner import Metric, Prior
 from divulge.informed.inversion.training_function import MlpTraining, TrainingFunction
+from divulge.informed.inversion.unused_inputs import UnusedInputs
 from divulge.informed.released_view import ReleasedView
 from divulge.informed.result import Record
 
@@ -37,6 +38,8 @@ class Search:
     bounds: tuple[float, float] | None
     metric: Metric | None
     prior: Prior | None
+    unused: UnusedInputs | None = None
+    """Inputs that need care under this optimiser."""
 
     def __call__(
         self, target: Tensor, z: Tensor, places: Tensor, runs: float, inner: int | None = None
@@ -45,21 +48,33 @@ class Search:
         encoded = self.guess.encoded[places]
         prior = None if self.prior is None else replace(self.prior, mean=self.guess.means[places])
         rounding = 4 * torch.finfo(self.training.dtype).eps
+        box = None if self.bounds is None else (z.new_tensor(self.bounds[0]), z.new_tensor(self.bounds[1]))
+        if self.unused is not None:
+            box = self.unused.box(target, z, self.bounds)
+            z = self.unused.start(z, box, self.guess.examples)
 
         def train(rows: Tensor, which: Tensor) -> gauss_newton.DifferentiableRun:
-            return self.view.of_run(self.training.run(rows, encoded[which]))
+            return self.seen_run(self.training.run(rows, encoded[which]))
 
         return gauss_newton.invert(
-            train, target, z, runs=runs, bounds=self.bounds, inner=inner or self._inner, metric=self.metric,
+            train, self.seen(target), z, runs=runs, bounds=box, inner=inner or self._inner, metric=self.metric,
             prior=prior, tolerance=rounding,
         )  # fmt: skip
+
+    def seen(self, target: Tensor) -> Tensor:
+        """What the search compares of the released models' features [B, F]."""
+        return target if self.unused is None else self.unused.left_out(target)
+
+    def seen_run(self, run: gauss_newton.DifferentiableRun) -> gauss_newton.DifferentiableRun:
+        """The same of a training run."""
+        return self.view.of_run(run) if self.unused is None else self.unused.of_run(run)
 
     def find_labels(self, target: Tensor, runs: float) -> tuple[Tensor, Tensor, Tensor]:
         """The index of each target's label, the row to continue from, and the training runs spent on each.
 
         Every label in question gets a trial search of at most ``runs`` training runs; the smallest misfit decides.
         """
-        places, tried = self.guess.candidates(target)
+        places, tried = self.guess.candidates(self.seen(target))
         z, cost = self.guess.start(target, places), torch.zeros(len(target))
         least = [float("inf")] * len(target)
         pairs = torch.nonzero(tried & (tried.sum(dim=1, keepdim=True) > 1))
@@ -77,7 +92,7 @@ class Search:
 
         Returns the training runs that this took for each row.
         """
-        far = torch.nonzero(result.misfit > NEAR * target.norm(dim=1))[:, 0]
+        far = torch.nonzero(result.misfit > NEAR * self.seen(target).norm(dim=1))[:, 0]
         cost = torch.zeros(len(target))
         if len(far):
             second = self(target[far], self.guess.means[places[far]], places[far], runs)
@@ -100,7 +115,7 @@ class Search:
         if dense or self.prior is not None or result.steps == 0:
             return z.new_zeros(len(z)), 0.0
         few = torch.arange(min(_MEASURED, len(z)))
-        run = self.view.of_run(self.training.run(result.z[few], self.guess.encoded[places[few]]))
+        run = self.seen_run(self.training.run(result.z[few], self.guess.encoded[places[few]]))
         difference = self.guess.examples[places[few]] - result.z[few]
         left = gauss_newton.unrecovered_share(run, difference, _MEASURED_STEPS, self.metric)
         share = (left ** max(1.0, result.steps / _MEASURED_STEPS) ** 0.5).clamp(max=0.99)

@@ -118,8 +118,8 @@ def labels_slow_down(labels: int = 0, values: int = 0) -> str:
         )
     took = f"it took {count(labels, 'label')}" if labels else "it takes about 60 times as many queries as from values"
     return (
-        "Answering decisions only slows extraction down and does not stop it: a ReLU network with one hidden layer, "
-        f"and at times one with two, is copied from labels alone, and {took}. {limit}"
+        "Answering decisions only slows extraction down and does not stop it: a ReLU network with one hidden layer "
+        f"is copied from labels alone, and {took}. {limit}"
     )
 
 

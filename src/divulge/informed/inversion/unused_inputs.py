@@ -39,7 +39,7 @@ class UnusedInputs:
         """Those of the known rows; None where there are none, or where they need no care."""
         if not isinstance(training, UnrolledTraining) or training.recipe.optimiser not in _DIVIDING:
             return None
-        first = next((layer for layer in training.model.modules() if next(layer.parameters(False), None) is not None))
+        first = next(layer for layer in training.model.modules() if next(layer.parameters(False), None) is not None)
         inputs = torch.nonzero((X.reshape(len(X), -1) == 0).all(dim=0))[:, 0]
         if not isinstance(first, nn.Linear) or first.in_features != training.inputs or not len(inputs):
             return None

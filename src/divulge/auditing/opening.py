@@ -151,9 +151,10 @@ def _oracle_maker(
 
     def make(access: Access) -> Oracle:
         inner: Access = "value" if access == "label" and options.guard else access
-        view = kept[inner].renewed() if inner in kept else oracle(source, access=inner, **opened)
+        view = kept[inner] if inner in kept else oracle(source, access=inner, **opened)
         if isinstance(view, TorchOracle | OnnxOracle):  # which may be large
-            kept[inner] = view
+            kept[inner] = view  # never handed out: an attack may lower the budget of the oracle that it asks
+            view = view.renewed()
         oracles.append(view)
         if options.guard:
             view = guard(options.guard, seed=options.seed)(view)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from divulge.core import workers
+from divulge.core import dask_jobs, workers
 from divulge.core.errors import InvalidInput
 from divulge.core.progress import listening
 
@@ -109,7 +109,7 @@ def test_workers_that_make_no_sense_are_refused(where: object) -> None:
 
 @pytest.mark.slow
 def test_an_absent_scheduler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(dask_jobs, "CONNECT_SECONDS", 0.5)
     with pytest.raises(InvalidInput, match="no Dask scheduler at tcp://127"):
         workers.run(square, [1], workers="tcp://127.0.0.1:9")
 
@@ -175,7 +175,7 @@ def alive(pid: int) -> bool:
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     program = textwrap.dedent(f"""
         import os, pathlib, time
-        from divulge.core import workers
+        from divulge.core import dask_jobs, workers
         def job(number):
             pathlib.Path({str(tmp_path)!r}, str(number)).write_text(str(os.getpid()))
             time.sleep(600)
@@ -247,7 +247,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     marks.mkdir()
     program = textwrap.dedent(f"""
         import functools, pathlib, time
-        from divulge.core import workers
+        from divulge.core import dask_jobs, workers
         def job(number):
             pathlib.Path({str(marks)!r}, f"{{number}}-{{time.monotonic_ns()}}").touch()
             time.sleep(0.1)

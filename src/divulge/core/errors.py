@@ -133,6 +133,12 @@ class BudgetExhausted(DivulgeError):
     exit_code = 4
 
 
+class WorkerLost(DivulgeError):
+    """Raised when a job took its worker down every time it was tried, or the scheduler of a cluster was lost."""
+
+    exit_code = 3
+
+
 class AttackFailed(DivulgeError):
     """Raised when an attack ran and has nothing to return; ``partial`` may hold what was rebuilt."""
 

@@ -11,7 +11,6 @@ that was killed goes on where it stopped.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -23,7 +22,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from divulge.core.errors import DivulgeError, InvalidInput, MissingPackage
+from divulge.core.dask_jobs import run_on_dask
+from divulge.core.errors import InvalidInput
+from divulge.core.errors import WorkerLost as WorkerLost
 from divulge.core.progress import report
 from divulge.core.storage import digest, write, write_tensors
 
@@ -33,14 +34,7 @@ if TYPE_CHECKING:
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Workers = int | str | None
-CONNECT_SECONDS = 10  # how long a Dask scheduler may take to answer
 LIVES = 3  # how often a job may take its worker down with it before it is given up
-
-
-class WorkerLost(DivulgeError):
-    """Raised when a job took its worker down every time it was tried."""
-
-    exit_code = 3
 
 
 def run(
@@ -75,7 +69,7 @@ def run(
     Raises
     ------
     WorkerLost
-        If a job took its worker down every time it was tried.
+        If a job took its worker down every time it was tried, or a Dask scheduler was lost.
     InvalidInput
         If ``workers`` is none of the above, or there is no scheduler at the address.
 
@@ -175,7 +169,7 @@ def _source(
     if workers is None:
         return ((index, function(job)) for index, job in enumerate(jobs))
     if isinstance(workers, str) and "://" in workers:
-        return _on_dask(function, jobs, workers)
+        return run_on_dask(function, jobs, workers)
     if workers == "all":
         return _in_processes(function, jobs, os.cpu_count() or 1)
     if isinstance(workers, int) and not isinstance(workers, bool) and workers >= 1:
@@ -240,39 +234,6 @@ def _until_broken(
             else:
                 yield index, future.result()
     return sorted(lost)
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
-def _call(function: Callable[[Any], Any], job: Any) -> Any:
-    return function(job)
-
-
-def _on_dask(
-    function: Callable[[Any], Any], jobs: Sequence[Any], address: str
-) -> Generator[tuple[int, Any], None, None]:
-    try:
-        dask: Any = importlib.import_module("distributed")
-    except ImportError as error:
-        raise MissingPackage("Working on a Dask cluster needs distributed; install divulge[scale].") from error
-    try:
-        client = dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"There is no Dask scheduler at {address}: {error}.") from error
-    with client:
-        # a task rather than scattered data: sent once to each worker, and made again if its worker dies
-        shared = client.submit(_itself, function, pure=False)
-        futures = {client.submit(_call, shared, job, pure=False): index for index, job in enumerate(jobs)}
-        try:
-            for future in dask.as_completed(futures, loop=client.loop):
-                yield futures[future], future.result()
-                future.release()
-        except dask.scheduler.KilledWorker as error:
-            raise WorkerLost(f"A job was lost again and again because its worker died: {error}.") from error
-        finally:
-            client.cancel(list(futures))
 
 
 # -- results on disk --------------------------------------------------------------------------------------------------

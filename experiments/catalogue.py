@@ -65,6 +65,13 @@ BENCHMARKS = (
     ),
     Experiment("oracle_overhead", "an oracle beside a plain call", 1, "oracle_overhead"),
     Experiment("peers_art", "functionally equivalent extraction beside ART", 10, "extraction"),
+    Experiment(
+        "peers_copies",
+        "learned copies of a five-minute audit beside ART's CopycatCNN and KnockoffNets",
+        25,
+        "learned_copies",
+        "fashion-mnist, cifar10",
+    ),
     Experiment("peers_mlserver", "`divulge serve` beside MLServer: rows a second and latencies", 3, "../reliability"),
     Experiment(
         "peers_membership", "membership beside Privacy Meter, LeakPro, SACRO-ML and ART", 30, "membership", "cifar10"

@@ -88,13 +88,13 @@ def network(inputs: int, width: int, seed: int) -> ReluNetwork:
     )
 
 
-def environment() -> Path:
-    """The interpreter of ART's own environment, built on first use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "divulge" / "peers" / "art"
+def environment(name: str = "art", *more: str) -> Path:
+    """The interpreter of ART's own environment, with ``more`` packages beside it, built on first use."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "divulge" / "peers" / name
     python = cache / "bin" / "python"
     if not (cache / ".ready").exists():
         venv.create(cache, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES, *more], check=True)
         (cache / ".ready").touch()
     return python
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from divulge.core.errors import DivulgeError
-from experiments.claims.checks import copies, secrecy, verdicts
+from experiments.claims.checks import copies, last_layers, secrecy, verdicts
 from experiments.claims.checks.checked import wrong
 from experiments.claims.recording import audited
 from experiments.claims.subject import Subject
@@ -40,12 +40,12 @@ def one(make: Callable[[], Subject], seed: int) -> dict[str, Any]:
         return {"happened": "refused", "sentence": str(error)}
     except Exception as error:
         return {"happened": "traceback", "sentence": f"{type(error).__name__}: {error}"}
-    claims = [*copies.check(done, subject), *verdicts.check(done, subject), *secrecy.check(done, subject)]
+    claims = [claim for part in (copies, last_layers, verdicts, secrecy) for claim in part.check(done, subject)]
     false = wrong(claims)
     findings = [found for found in done.report["findings"] if found["outcome"] != "inconclusive"]
     return {
         "happened": "answered" if findings else "no conclusion",
-        "verdict": done.report["severity"] if "severity" in done.report else done.report["state"],
+        "verdict": done.report["state"] if done.report["severity"] == "none" else done.report["severity"],
         "finding": findings[0]["title"] if findings else "",
         "findings": len(findings),
         "faults": [skip["reason"] for skip in done.report["skipped"] if "fault of its own" in skip["reason"]],
@@ -59,13 +59,14 @@ def one(make: Callable[[], Subject], seed: int) -> dict[str, Any]:
 def table(results: dict[str, Any]) -> str:
     """The results as a table of Markdown, and what they add up to."""
     lines = [
-        "| model | what happened | first finding | seconds | claims checked | false |",
-        "|---|---|---|---|---|---|",
+        "| model | what happened | verdict | first finding | seconds | claims checked | false |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, row in results.items():
         said = row.get("finding") or row.get("sentence", "")
         figures = f"{row['seconds']:.0f} | {row['claims']} | {row['wrong']}" if "seconds" in row else " | | "
-        lines.append(f"| {name} | {row['happened']} | {said.replace('|', '/')} | {figures} |")
+        verdict = row.get("verdict", "")
+        lines.append(f"| {name} | {row['happened']} | {verdict} | {said.replace('|', '/')} | {figures} |")
     answered = sum(row["happened"] == "answered" for row in results.values())
     false = sum(row.get("wrong", 0) for row in results.values())
     broken = sum(row["happened"] == "traceback" or bool(row.get("faults")) for row in results.values())

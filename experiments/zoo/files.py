@@ -24,7 +24,7 @@ class Shipped:
     path: str
     shape: tuple[int, ...]
     draw: Callable[[int, tuple[int, ...], int], Any]
-    rows: int = 600
+    rows: int = 2400
     fixed: dict[str, float] = field(default_factory=dict)
     open_shape: bool = False
 
@@ -78,13 +78,13 @@ def runtime(path: str, shape: tuple[int, ...], fixed: dict[str, float]) -> Calla
 FILES: dict[str, Shipped] = {
     "magika, 214 kinds of file": Shipped("magika==1.0.3", "magika/models/standard_v3_3/model.onnx", (2048,),
                                          inputs.file_bytes, 450),
-    "silero-vad": Shipped(SILERO, "silero_vad/data/silero_vad.onnx", (512,), inputs.sound, 600, {"sr": 16000}, True),
+    "silero-vad": Shipped(SILERO, "silero_vad/data/silero_vad.onnx", (512,), inputs.sound, 2400, {"sr": 16000}, True),
     "silero-vad, sequence": Shipped(SILERO, "silero_vad/data/silero_vad_16k_sequence.onnx", (576,), inputs.sound),
     "silero-vad, half": Shipped(SILERO, "silero_vad/data/silero_vad_half.onnx", (512,), inputs.sound, open_shape=True),
-    "silero-vad, without If": Shipped(SILERO, "silero_vad/data/silero_vad_op18_ifless.onnx", (512,), inputs.sound, 600,
+    "silero-vad, without If": Shipped(SILERO, "silero_vad/data/silero_vad_op18_ifless.onnx", (512,), inputs.sound, 2400,
                                       {"sr": 16000}, True),
     "silero-vad, OpenVINO": Shipped(SILERO, "silero_vad/data/silero_vad_openvino_16k.onnx", (576,), inputs.sound),
-    "silero-vad, opset 15": Shipped(SILERO, "silero_vad/data/silero_vad_16k_op15.onnx", (512,), inputs.sound, 600,
+    "silero-vad, opset 15": Shipped(SILERO, "silero_vad/data/silero_vad_16k_op15.onnx", (512,), inputs.sound, 2400,
                                     {"sr": 16000}, True),
     "openwakeword alexa": Shipped(WAKE, "openwakeword/resources/models/alexa_v0.1.onnx", (16, 96), inputs.features),
     "openwakeword marvin": Shipped(WAKE, "openwakeword/resources/models/hey_marvin_v0.1.onnx", (16, 96),

@@ -17,9 +17,10 @@ def test_forty_models_and_files_are_in_it():
 
 
 def test_the_table_counts_answers_false_claims_and_tracebacks():
-    row = {"happened": "answered", "finding": "a | b", "seconds": 3.2, "claims": 5, "wrong": 1, "faults": []}
+    row = {"happened": "answered", "finding": "a | b", "seconds": 3.2, "claims": 5, "wrong": 1, "faults": [],
+           "verdict": "high"}  # fmt: skip
     shown = table({"one": row, "two": {"happened": "refused", "sentence": "No."}, "three": {"happened": "traceback"}})
-    assert "| one | answered | a / b | 3 | 5 | 1 |" in shown
+    assert "| one | answered | high | a / b | 3 | 5 | 1 |" in shown
     assert shown.splitlines()[-1] == "1 of 3 have an answer; 1 of 5 claims checked are false; 1 tracebacks."
 
 

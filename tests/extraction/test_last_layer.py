@@ -117,3 +117,11 @@ def test_noise_hides_the_width_and_rounding_is_known():
     assert not divulge.extraction.last_layer(guard("noise:0.3", seed=0)(divulge.oracle(net))).success
     rounded = divulge.extraction.last_layer(guard("round:4")(divulge.oracle(net)))
     assert rounded.width in (0, 6)
+
+
+def test_outputs_that_an_endpoint_hides_are_no_evidence():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(10, 12), nn.ReLU(), nn.Linear(12, 100)).double()
+    assert divulge.extraction.last_layer(divulge.oracle(net)).width == 12
+    behind = divulge.extraction.last_layer(guard("top:5")(divulge.oracle(net)))
+    assert not behind.success

@@ -7,6 +7,7 @@ from experiments.claims.checks import (
     contents,
     copies,
     kinds,
+    last_layers,
     membership,
     protections,
     records,
@@ -24,6 +25,7 @@ def check(audited: Audited, subject: Subject, *, rerun: bool = True) -> list[Che
     return [
         *kinds.check(audited, subject),
         *copies.check(audited, subject),
+        *last_layers.check(audited, subject),
         *spans.check(audited, subject),
         *records.check(audited, subject),
         *membership.check(audited, subject),

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from divulge.auditing.target import JUDGING_NUMBERS, Target
+from divulge.auditing.target import JUDGING_NUMBERS, Target, drawn_rows
 from divulge.oracles import oracle
 from divulge.report.findings import Outcome
 
@@ -123,7 +123,7 @@ def judge_of(target: Target, rows: Tensor, labels: Tensor | None = None, *, unse
 def judging_rows(target: Target) -> tuple[Tensor, Tensor | None, bool]:
     """Rows that an exact copy is compared on, their labels, and whether the model never saw them.
 
-    Unseen inputs where there are any, otherwise training inputs, otherwise Gaussian ones.
+    Unseen inputs where there are any, otherwise training inputs, otherwise drawn ones.
     """
     if target.unseen is not None:
         labels = target.unseen_labels
@@ -132,7 +132,7 @@ def judging_rows(target: Target) -> tuple[Tensor, Tensor | None, bool]:
         return target.inputs[:ROWS], None if target.labels is None else target.labels[:ROWS], False
     generator = torch.Generator().manual_seed(target.seed + 2)
     rows = min(ROWS, max(1, JUDGING_NUMBERS // target.input_dim))
-    return torch.randn(rows, target.input_dim, generator=generator, dtype=torch.float64), None, True
+    return drawn_rows(rows, target.input_dim, target.vocabulary, generator), None, True
 
 
 def data_mismatch(target: Target) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from divulge.auditing.kinds import LINES, POINTS, SCALES, Kind, kind_by_asking, kind_of_module
 from divulge.auditing.options import AuditOptions
 from divulge.auditing.tables import with_view
-from divulge.auditing.target import Answers, Target
+from divulge.auditing.target import Answers, Target, drawn_rows
 from divulge.core.errors import DivulgeError, InvalidInput, TargetError, UnsupportedModel
 from divulge.core.images import SMALLEST, declared_picture, picture_shape
 from divulge.core.storage import digest
@@ -27,6 +27,7 @@ from divulge.oracles.adapt import adapted
 from divulge.oracles.base import check_access
 from divulge.oracles.factory import is_address
 from divulge.oracles.guards import LabelOnly, guard
+from divulge.oracles.local.hugging_face import text_length
 from divulge.oracles.local.input_shape import candidate_shapes
 from divulge.oracles.local.named_inputs import vocabulary_of
 from divulge.oracles.local.sklearn_estimator import is_estimator
@@ -126,6 +127,8 @@ def _with_shape(source: Any, data: Any, options: AuditOptions) -> AuditOptions:
         shape = options.shape or getattr(data, "shape", None) or np.shape(() if first is None else first)[1:]
         if len(shape) == 1 and any(isinstance(layer, nn.Conv2d) for layer in source.modules()):
             shape = picture_shape(int(shape[0])) or shape  # flat rows of pictures
+        if not shape and vocabulary_of(source) is not None:
+            shape = (text_length(source),)
         return replace(options, input_shape=tuple(shape)) if shape else options
     return options
 
@@ -212,7 +215,7 @@ def _answers(source: Any, make: Callable[[Access], Oracle], access: Access, data
     if affordable == 0:
         return "scores", _ASSUMED_PACE
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(_FEW, view.input_dim, generator=generator, dtype=torch.float64)
+    rows = drawn_rows(_FEW, view.input_dim, view.vocabulary, generator)
     rows = (rows if data.some_rows is None else data.some_rows[:_FEW])[:affordable]
     try:
         values, pace = _timed(view, rows, at_once=is_address(source))

@@ -19,8 +19,9 @@ from divulge.core.plugins import installed
 
 GROUP = "divulge.probes"
 _MODULES = (
-    "file_contents", "exact_copy", "label_copy", "span", "dp_training", "guards", "training_data", "known_start",
-    "forest_table", "learned_copy", "informed", "membership", "copy_membership", "attributes", "price_of_protection",
+    "file_contents", "exact_copy", "label_copy", "last_layer", "span", "dp_training", "guards", "training_data",
+    "known_start", "forest_table", "learned_copy", "informed", "membership", "copy_membership", "attributes",
+    "price_of_protection",
 )  # fmt: skip
 _registered: list[Probe] = []
 

@@ -9,6 +9,7 @@ answers to choose: the shape of an input is known to every client, and steps sho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -200,7 +201,8 @@ def grid_of(shape: tuple[int, ...]) -> tuple[int, ...] | None:
 def plan_for(target: Target, pool: Tensor, access: LearnedAccess) -> StudentPlan:
     """The student that fits the target and its data."""
     flat = (target.input_dim,)
-    if target.vocabulary is not None and len(target.input_shape) == 1:
+    one_input = not isinstance(target.options.input_shape, Mapping)
+    if target.vocabulary is not None and one_input and len(target.input_shape) == 1:
         return StudentPlan("tokens", False, flat, target.output_dim, target.vocabulary)
     if target.kind == "piecewise constant" and access != "gradient":
         return StudentPlan("trees", False, flat, target.output_dim)

@@ -262,6 +262,13 @@ class Target:
         return facts
 
 
+def drawn_rows(count: int, width: int, vocabulary: int | None, generator: torch.Generator) -> Tensor:
+    """Rows to ask where there is no data: from N(0, I), or drawn tokens where the model takes their numbers."""
+    if vocabulary is not None:
+        return torch.randint(vocabulary, (count, width), generator=generator).to(torch.float64)
+    return torch.randn(count, width, generator=generator, dtype=torch.float64)
+
+
 def _start_digest(start: object) -> str:
     """Of the checkpoint that the model was trained from; empty if there is none."""
     if isinstance(start, nn.Module):

@@ -7,7 +7,8 @@ vectors are the columns of the layer up to an invertible h x h matrix.
 
 Departures: the answers are centred over the queries, so that a bias does not count as a dimension; the rank is decided
 by the precision of the answers and a gap, not by the gap alone; the space is checked on fresh answers; probabilities
-are turned into logits up to a shift, which is removed.
+are turned into logits up to a shift, which is removed. Where the number of queries is not given, it doubles until they
+show the width, and once more.
 
 An endpoint that shows the k largest log-probabilities and takes a logit bias (``oracles.LogitBias``) shows every logit
 of a prompt relative to one of them: a large bias on k outputs makes these the largest, and adds the same to all of
@@ -17,8 +18,9 @@ them. One prompt costs (outputs - 1) / (k - 1) queries.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,6 +35,8 @@ from divulge.oracles.rows import as_rows, check_finite_rows
 
 CHECKS = 32
 """Fresh answers that the space is checked on."""
+FIRST = 128
+"""Rows of the first round, checks included; every further round doubles them."""
 _GAP = 10.0
 """How many times larger the last singular value that counts is than the next."""
 
@@ -101,8 +105,9 @@ def last_layer(oracle: Oracle, inputs: object = None, *, queries: int | None = N
     inputs : array [n, d], optional
         Rows to ask, such as token ids; drawn from N(0, I) by default.
     queries : int, optional
-        How many rows are asked about, checks included; by default all inputs, or a few more than there are outputs. A
-        ``LogitBias`` endpoint is asked many times about each.
+        How many rows are asked about, checks included; by default twice as many each round until two rounds show the
+        same width, up to all inputs, the budget, or a few more than there are outputs. A ``LogitBias`` endpoint is
+        asked many times about each.
     seed : int, default 0
         Fixes every random choice.
 
@@ -130,46 +135,84 @@ def last_layer(oracle: Oracle, inputs: object = None, *, queries: int | None = N
     """
     seed = check_oracle_and_seed(oracle, seed)
     started, before = time.perf_counter(), oracle.ledger.snapshot()
-    rows = _rows(oracle, inputs, queries, seed)
-    if isinstance(oracle, LogitBias):
-        answers, shifted = _through_bias(oracle, rows), True
-    else:
-        answers, shifted = _logits(oracle.value(rows).to(torch.float64).cpu())
+    rounds = _rounds(oracle, inputs, queries, seed)
+    asked = torch.empty(0, oracle.output_dim, dtype=torch.float64)
+    space: _Space | None = None
+    for rows in rounds:
+        given = _through_bias(oracle, rows) if isinstance(oracle, LogitBias) else oracle.value(rows).double().cpu()
+        asked = torch.cat([asked, given])
+        answers, shifted = (asked, True) if isinstance(oracle, LogitBias) else _logits(asked)
+        found, space = space, _space(answers, oracle.eps)
+        again = found is not None and found.basis.shape == space.basis.shape  # what acts rarely may show only now
+        if not space.more and (space.reason or again):
+            break
+    assert space is not None  # there is at least one round
+    width = 0 if space.reason else space.basis.shape[1]
+    return LastLayer(
+        method="singular values", seed=seed, seconds=time.perf_counter() - started,
+        ledger=oracle.ledger.snapshot() - before, reason=space.reason, width=width, weights=space.basis[:, :width],
+        offset=space.offset, singular_values=space.values, error=space.error,
+        notes=("The answers show logits up to a shift of all outputs.",) if shifted else (),
+        facts={"outputs": answers.shape[1], "checks": CHECKS},
+    )  # fmt: skip
+
+
+class _Space(NamedTuple):
+    """The affine space that answers lie in, and why it is not the last layer's."""
+
+    basis: Tensor
+    offset: Tensor
+    values: Tensor
+    error: float
+    reason: str
+    more: bool
+    """Whether more queries may show it."""
+
+
+def _space(answers: Tensor, eps: float) -> _Space:
     fitted, fresh = answers[:-CHECKS], answers[-CHECKS:]
-    offset = fitted.mean(dim=0)
+    offset, largest = fitted.mean(dim=0), float(fitted.abs().max())
     _, values, directions = torch.linalg.svd(fitted - offset, full_matrices=False)
-    width, reason = _width(values, float(fitted.abs().max()), tuple(fitted.shape), oracle.eps)
+    width, reason = _width(values, largest, (len(fitted), _varying(fitted)), eps)
     basis = directions[:width].T.contiguous()
     off = fresh - offset
     spread = float((fitted - offset).square().mean().sqrt()) or 1.0
     error = float((off - (off @ basis) @ basis.T).abs().max()) / spread
-    if not reason and error > _tolerance(oracle.eps, float(fitted.abs().max())) / spread:
+    outside = error > _tolerance(eps, largest) / spread
+    if not reason and outside:
         reason = f"Fresh answers lie outside of the {width} directions found, by {error:.1e} of their spread."
-    return LastLayer(
-        method="singular values", seed=seed, seconds=time.perf_counter() - started,
-        ledger=oracle.ledger.snapshot() - before, reason=reason, width=0 if reason else width,
-        weights=basis[:, : 0 if reason else width], offset=offset, singular_values=values, error=error,
-        notes=("The answers show logits up to a shift of all outputs.",) if shifted else (),
-        facts={"outputs": answers.shape[1], "checks": len(fresh)},
-    )  # fmt: skip
+    return _Space(basis, offset, values, error, reason, more=bool(reason) and outside)
 
 
-def _rows(oracle: Oracle, inputs: object, queries: int | None, seed: int) -> Tensor:
-    wanted = oracle.output_dim + CHECKS + 8 if queries is None else checked_whole("queries", queries, at_least=1)
-    if inputs is None:
-        generator = torch.Generator().manual_seed(seed)
-        rows = torch.randn(wanted, oracle.input_dim, generator=generator, dtype=torch.float64)
-    else:
+def _rounds(oracle: Oracle, inputs: object, queries: int | None, seed: int) -> Iterator[Tensor]:
+    """The rows to ask, round after round; all at once where their number was given."""
+    left = oracle.ledger.remaining
+    most = oracle.output_dim + CHECKS + 8 if queries is None else checked_whole("queries", queries, at_least=1)
+    if left is not None and not isinstance(oracle, LogitBias):
+        most = min(most, left)
+    given = None
+    if inputs is not None:
         given = check_finite_rows(
             as_rows(torch.as_tensor(inputs), oracle.input_dim, torch.float64, torch.device("cpu"))
         )
-        rows = given if queries is None else given[:wanted]
-    if len(rows) < CHECKS + 4 or oracle.output_dim < 3:
+        most = min(most, len(given))
+    if most < CHECKS + 4 or oracle.output_dim < 3:
         raise InvalidInput(
-            f"The last layer of a model with {oracle.output_dim} outputs cannot be found from {len(rows)} rows; it "
+            f"The last layer of a model with {oracle.output_dim} outputs cannot be found from {most} rows; it "
             f"takes at least 3 outputs and {CHECKS + 4} rows."
         )
-    return rows
+    return _drawn(given, most, most if queries is not None else FIRST, oracle.input_dim, seed)
+
+
+def _drawn(given: Tensor | None, most: int, first: int, width: int, seed: int) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    done, upto = 0, min(first, most)
+    while done < most:
+        if given is not None:
+            yield given[done:upto]
+        else:
+            yield torch.randn(upto - done, width, generator=generator, dtype=torch.float64)
+        done, upto = upto, min(2 * upto, most)
 
 
 def _logits(values: Tensor) -> tuple[Tensor, bool]:
@@ -207,8 +250,17 @@ def _tolerance(eps: float, size: float) -> float:
     return 256 * max(eps, 2.0**-52) * size
 
 
-def _width(values: Tensor, size: float, shape: tuple[int, ...], eps: float) -> tuple[int, str]:
-    """How many singular values are more than rounding, and why the width is not known."""
+def _varying(answers: Tensor) -> int:
+    """Outputs that vary and equal no other: those that an endpoint hides are constant, or alike, and no evidence."""
+    moving = answers[:, (answers != answers[0]).any(dim=0)]
+    return int(torch.unique(moving, dim=1).shape[1])
+
+
+def _width(values: Tensor, size: float, shape: tuple[int, int], eps: float) -> tuple[int, str]:
+    """How many singular values are more than rounding, and why the width is not known.
+
+    ``shape`` is the number of answers and of outputs that vary.
+    """
     noise = 8 * max(eps, 2.0**-52) * size * (shape[0] ** 0.5 + shape[1] ** 0.5)
     width = int((values > noise).sum())
     if width == 0:
@@ -219,8 +271,8 @@ def _width(values: Tensor, size: float, shape: tuple[int, ...], eps: float) -> t
         return width, (
             f"The answers span all of the {most} directions that {shape[0]} queries can show; ask more."
             if few
-            else f"The answers span as many directions as there are outputs ({shape[1]}): the last layer is no "
-            "narrower, or is not linear."
+            else f"The answers span as many directions as outputs vary ({shape[1]}): the last layer is no narrower, or "
+            "is not linear."
         )
     if float(values[width - 1]) < _GAP * float(values[width]):
         return width, f"There is no gap after the {width} largest singular values: rounding or noise hides the width."

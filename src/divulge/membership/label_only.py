@@ -4,6 +4,9 @@ Choquette-Choo et al. 2021: training records lie further from the decision bound
 perturbations. Each record is asked as it is and with Gaussian noise of several sizes, in units of each column's spread
 among the non-members. The score is the share of the questions that are answered with the record's own label; the
 right answer to the record itself counts most, because a wrong one is the stronger evidence (Yeom et al. 2018).
+
+Between the numbers of two tokens there is nothing to ask. A record of tokens is moved by putting others in the place of
+some of them, as the augmentations of that paper do with pictures.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from divulge.oracles.record_scores import ROWS_AT_ONCE, Asked
 
 SIZES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 """Standard deviations of the noise, in units of the columns' spreads."""
+SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
+"""Parts of the tokens of a record that are replaced by others, at least one of them."""
 EACH = 4
 """Noisy copies of a record for each size."""
 
@@ -37,10 +42,21 @@ def label_scores(model: Asked, records: Records, spread: Tensor, seed: int) -> N
         rows, labels = records.X[part], records.y[part]
         own = model.agrees(rows, labels).astype(float)
         kept = np.zeros(len(rows))
-        for size in SIZES:
+        for size, share in zip(SIZES, SHARES, strict=True):
             for _ in range(EACH):
-                noise = torch.randn(rows.shape, generator=generator, dtype=rows.dtype)
-                kept += model.agrees(rows + size * spread * noise, labels)
+                if model.oracle.vocabulary is not None:
+                    moved = _replaced(rows, share, model.oracle.vocabulary, generator)
+                else:
+                    moved = rows + size * spread * torch.randn(rows.shape, generator=generator, dtype=rows.dtype)
+                kept += model.agrees(moved, labels)
         out[part] = own + kept / (EACH * len(SIZES))
         report("asking labels", first + len(rows), len(records))
     return out
+
+
+def _replaced(rows: Tensor, share: float, vocabulary: int, generator: torch.Generator) -> Tensor:
+    """Rows of tokens with this part of them, and at least one, replaced by drawn ones."""
+    count = max(1, round(share * rows.shape[1]))
+    places = torch.rand(rows.shape, generator=generator).topk(count, dim=1).indices
+    drawn = torch.randint(vocabulary, places.shape, generator=generator).to(rows.dtype)
+    return rows.scatter(1, places, drawn)

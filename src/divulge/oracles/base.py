@@ -64,6 +64,8 @@ class Oracle(ABC):
     output_kind : {"logits", "probabilities", "log-probabilities", "scores", "quantities"}, default "scores"
         What the values mean. "scores" are decision values, or outputs whose meaning the model does not state;
         "quantities" are the predictions of a regression.
+    vocabulary : int or None, default None
+        How many whole numbers the model knows, where its inputs are the numbers of tokens.
 
     Examples
     --------
@@ -91,6 +93,7 @@ class Oracle(ABC):
         input_shape: Sequence[int] | None = None,
         threshold: float = 0.0,
         output_kind: OutputKind = "scores",
+        vocabulary: int | None = None,
     ) -> None:
         check_access(access)
         check_size(input_dim, "input")
@@ -103,6 +106,7 @@ class Oracle(ABC):
         self.input_shape: tuple[int, ...] = tuple(input_shape) if input_shape is not None else (input_dim,)
         self.threshold = threshold
         self.output_kind: OutputKind = output_kind
+        self.vocabulary = vocabulary
         self.ledger = Ledger(budget)
 
     # -- queries ------------------------------------------------------------------------------------------------------

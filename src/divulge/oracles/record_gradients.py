@@ -5,6 +5,7 @@ Gradients of single records are computed in batches by ``torch.func``.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,9 @@ def gradient_log_norms(model: Asked, X: Tensor, y: NDArray[Any]) -> NDArray[np.f
     parts = []
     for first in range(0, len(X), size):
         rows = shaped(X[first : first + size].to(dtype), network)
-        gradients = batched(weights, rows, targets[first : first + size])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="There is a performance drop")  # of attention, row by row
+            gradients = batched(weights, rows, targets[first : first + size])
         norms = [gradient.flatten(1).norm(dim=1) for gradient in gradients.values()]
         parts.append((torch.stack(norms, dim=1).double() + 1e-30).log())
         report("gradients of records", first + len(rows), len(X))

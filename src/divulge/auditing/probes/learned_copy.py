@@ -21,7 +21,7 @@ from divulge.auditing.probes.probe import Probe, TimeUp, deadline, too_short
 from divulge.auditing.sentences import copies
 from divulge.auditing.severity import severity_of
 from divulge.auditing.students import LearnedAccess, StudentPlan, answering, learned, plan_for
-from divulge.auditing.target import Target
+from divulge.auditing.target import JUDGING_NUMBERS, Target, drawn_rows
 from divulge.auditing.wording import percent
 from divulge.core.errors import BudgetExhausted
 from divulge.core.plots import curve
@@ -38,6 +38,8 @@ GRADIENTS = 300
 """Gradients that a student is fitted to, at most: such a fit takes long, and one says as much as many values."""
 SAYS, SAYS_IF_STOPPED = 100, 300
 """Queries below which a student that failed says nothing; more where time or budget ended the attack."""
+DRAWN = 20_000
+"""Rows of drawn tokens, where there is no data: half of them may be asked about."""
 DRAWS = 5
 """Draws of the queries and of the student's first weights."""
 
@@ -85,7 +87,7 @@ def _labels_obstacle(target: Target) -> str:
 
 
 def _no_data(target: Target) -> str:
-    known = target.unseen if target.unseen is not None else target.inputs
+    known = _known(target)
     if known is None:
         return "no data was given to ask about; give inputs like the model's own."
     if len(known) < 2 * QUERIES[0]:
@@ -113,8 +115,8 @@ def _run_labels(target: Target, seconds: float) -> Finding:
 
 def _learned(target: Target, seconds: float, access: LearnedAccess, name: str) -> Finding:
     started = time.perf_counter()
-    pool, rows, labels = _pool(target)
-    judge = judge_of(target, rows, labels, unseen=target.unseen is not None)
+    pool, rows, labels = pool_of(target)
+    judge = judge_of(target, rows, labels, unseen=target.unseen is not None or target.inputs is None)
     plan = plan_for(target, pool, access)
     points, ended = _curve(target, seconds, access, name, pool, judge, plan)
     best = max(points, key=lambda point: (point.interval[0], point.mean))
@@ -128,7 +130,7 @@ def _learned(target: Target, seconds: float, access: LearnedAccess, name: str) -
         outcome=outcome,
         severity=severity_of("copy", ADVERSARIES[access], outcome),
         meaning=copies.constant(len(judge.rows)) if judge.constant else copies.student_meaning(outcome),
-        certainty=copies.student_certainty(len(judge.rows), judge.unseen, draws, plan.words),
+        certainty=copies.student_certainty(len(judge.rows), _which(target), draws, plan.words),
         measures={
             "variance_explained" if judge.quantity else "same_decision": best.mean,
             "interval": f"{percent(low)} to {percent(high)}" if draws > 1 else None,
@@ -147,6 +149,11 @@ def _learned(target: Target, seconds: float, access: LearnedAccess, name: str) -
         tables=(_table(points, judge, target.options.price),),
         notes=(copies.curve_ended(ended),) if ended is not None else (),
     )
+
+
+def _which(target: Target) -> copies.Judging:
+    """What the rows are that judge a copy."""
+    return "unseen" if target.unseen is not None else "training" if target.inputs is not None else "drawn"
 
 
 def _outcome(judge: Judge, low: float, high: float) -> Outcome:
@@ -253,10 +260,20 @@ def _table(points: list[Point], judge: Judge, price: float | None) -> Table:
     return Table("Copies against queries", columns, rows)
 
 
-def _pool(target: Target) -> tuple[Tensor, Tensor, Tensor | None]:
+def _known(target: Target) -> Tensor | None:
+    """Inputs to ask about and to judge by: unseen ones, training inputs, or drawn tokens; None where there are none."""
+    known = target.unseen if target.unseen is not None else target.inputs
+    if known is not None or target.vocabulary is None:
+        return known
+    most = max(2 * QUERIES[0], min(DRAWN, JUDGING_NUMBERS // target.input_dim))
+    generator = torch.Generator().manual_seed(target.seed)
+    return drawn_rows(most, target.input_dim, target.vocabulary, generator)
+
+
+def pool_of(target: Target) -> tuple[Tensor, Tensor, Tensor | None]:
     """Inputs to ask about, and others to judge by with their labels: unseen ones where there are any."""
-    seen = target.unseen is None
-    known, labels = (target.inputs, target.labels) if seen else (target.unseen, target.unseen_labels)
+    known = _known(target)
+    labels = target.labels if target.unseen is None else target.unseen_labels
     assert known is not None
     order = torch.randperm(len(known), generator=torch.Generator().manual_seed(target.seed))
     half = len(known) // 2
@@ -267,7 +284,7 @@ def _pool(target: Target) -> tuple[Tensor, Tensor, Tensor | None]:
 
 def _seconds(target: Target, access: LearnedAccess) -> float:
     """One round of students, and another of the smaller ones."""
-    known = target.unseen if target.unseen is not None else target.inputs
+    known = _known(target)
     if known is None:
         return 1.0
     plan = plan_for(target, known[:100], access)

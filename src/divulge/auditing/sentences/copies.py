@@ -10,6 +10,8 @@ from divulge.report.findings import Outcome
 from divulge.report.text import listed
 
 Access = Literal["label", "value", "gradient"]
+Judging = Literal["unseen", "training", "drawn"]
+"""What the rows are that judge a copy."""
 
 
 def likeness(share: float, quantity: bool) -> str:
@@ -91,9 +93,13 @@ def student_meaning(outcome: Outcome) -> str:
     }[outcome]
 
 
-def student_certainty(rows: int, unseen: bool, draws: int, student: str) -> str:
+def student_certainty(rows: int, judging: Judging, draws: int, student: str) -> str:
     """What was checked of a learned copy."""
-    which = "inputs that the model never saw" if unseen else "training inputs (no unseen inputs were given)"
+    which = {
+        "unseen": "inputs that the model never saw",
+        "training": "training inputs (no unseen inputs were given)",
+        "drawn": "random tokens, which are no texts (no data was given)",
+    }[judging]
     times = (
         "One draw of queries and of the student's weights" if draws == 1 else f"{draws} draws of queries and weights"
     )
@@ -168,3 +174,36 @@ def no_copy_fits(description: str, reach: str) -> str:
 def still_taken(names: list[str]) -> str:
     """Which attacks a guard does not stop."""
     return f"It does not stop the {listed(names)}." if names else ""
+
+
+def last_layer_title(outcome: Outcome, queries: int, width: int, outputs: int) -> str:
+    """The title of an attack on the last layer."""
+    if outcome == "failed":
+        return "The answers do not show the last layer"
+    shown = f"its {outputs:,} outputs are a linear function of {count(width, 'number')}"
+    return f"{count(queries, 'value')} show the last layer: {shown}"
+
+
+def last_layer_meaning(outcome: Outcome, reason: str, width: int, outputs: int) -> str:
+    """What an attack on the last layer means."""
+    if outcome == "failed":
+        why = reason or f"the {outputs:,} outputs fill {width:,} dimensions, so hardly one depends on others."
+        return f"The attack ran and found no layer that is narrower than the outputs: {why}"
+    return (
+        f"Whoever may ask for the answers knows how wide the model is before its last layer ({width:,}), and the "
+        f"{width * outputs:,} weights of that layer up to an invertible {width:,} x {width:,} matrix: a part of the "
+        "model that was never shown."
+    )
+
+
+def last_layer_certainty(checks: int, error: float, missed: float | None) -> str:
+    """What was checked of a last layer."""
+    said = (
+        f"{checks} fresh answers lie in the space found but for {size(error)} of their spread. Numbers that no query "
+        "moved are not counted."
+    )
+    return (
+        said
+        if missed is None
+        else f"{said} Of the model's own last layer it misses {percent(missed**2)} of the squared weights."
+    )

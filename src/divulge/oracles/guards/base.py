@@ -63,6 +63,7 @@ class Guard(Oracle):
             input_shape=oracle.input_shape,
             threshold=oracle.threshold,
             output_kind=oracle.output_kind,
+            vocabulary=oracle.vocabulary,
         )
         self.oracle = oracle
         self.ledger = oracle.ledger

@@ -20,7 +20,7 @@ from divulge.core.errors import InvalidInput, MissingPackage, UnsupportedModel, 
 from divulge.oracles.local.named_inputs import WHOLE_NUMBERS, vocabulary_of, whole
 
 LENGTH = 16
-"""Tokens that are proposed where nothing says how many one input has."""
+"""Tokens of an input where nothing says how many it has."""
 
 
 class HuggingFaceModel(nn.Module):
@@ -55,6 +55,13 @@ def is_hugging_face(model: object) -> bool:
         and hasattr(model, "config")
         and any(base.__module__.startswith("transformers.") for base in type(model).__mro__)
     )
+
+
+def text_length(model: nn.Module) -> int:
+    """Tokens of an input, where nothing says how many it has: as many as the model has places for, up to ``LENGTH``."""
+    config = getattr(model.model if isinstance(model, HuggingFaceModel) else model, "config", None)
+    places = getattr(config, "max_position_embeddings", None)
+    return min(LENGTH, places) if isinstance(places, int) and places > 0 else LENGTH
 
 
 def is_hugging_face_folder(folder: Path) -> bool:

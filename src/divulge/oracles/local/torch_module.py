@@ -19,7 +19,7 @@ from divulge.core.errors import AccessDenied, InvalidInput, TargetError, Unsuppo
 from divulge.oracles.arguments import Precision, check_size, checked_batch_size, checked_precision, checked_shape
 from divulge.oracles.base import Access, Oracle, OutputKind
 from divulge.oracles.local.input_shape import candidate_shapes
-from divulge.oracles.local.named_inputs import shape_to_pass, with_row_inputs
+from divulge.oracles.local.named_inputs import WHOLE_NUMBERS, shape_to_pass, vocabulary_of, with_row_inputs
 from divulge.oracles.rows import in_batches
 
 LIVE_NUMBERS = 2**26
@@ -83,8 +83,10 @@ class TorchOracle(Oracle):
         batch_size: int | None = None,
     ) -> None:
         module = with_row_inputs(module, input_shape)
-        if access in ("gradient", "weights") and hasattr(module, "values_only"):
-            raise AccessDenied(str(module.values_only))
+        said = str(getattr(module, "values_only", ""))
+        if said and (access == "gradient" or (access == "weights" and said != WHOLE_NUMBERS)):
+            raise AccessDenied(said)
+        vocabulary = None if isinstance(input_shape, Mapping) else vocabulary_of(module)
         given = None if isinstance(input_shape, Mapping) else input_shape
         shapes = [checked_shape(given)] if given is not None else candidate_shapes(module)
         module, dtype, device = _prepared(module, precision, device)
@@ -100,8 +102,10 @@ class TorchOracle(Oracle):
             input_shape=shape,
             threshold=0.5 if isinstance(_last_layer(module), nn.Sigmoid) else 0.0,
             output_kind=_output_kind(module, output),
+            vocabulary=vocabulary,
         )
         self._module = module
+        self._no_gradient = said
         self._flat = len(shape) == 1
         self._propagates_nonfinite = propagates_nonfinite(module)
         batch_size = checked_batch_size(batch_size)
@@ -135,6 +139,8 @@ class TorchOracle(Oracle):
         return out.detach() if out.requires_grad else out
 
     def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        if self._no_gradient:
+            raise AccessDenied(self._no_gradient)
         values, gradients = in_batches(X, self._gradient_rows, lambda rows: jacobian(self._forward, rows))
         return values, gradients
 

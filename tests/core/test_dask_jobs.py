@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from divulge.core import dask_jobs, workers
+from divulge.core.aside import Aside
 from divulge.core.errors import InvalidInput, WorkerLost
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="sends signals")
@@ -39,7 +40,7 @@ class Client:
 
 def test_a_client_that_opens_after_nobody_waits_is_closed() -> None:
     opened, made = threading.Event(), []
-    opening = dask_jobs._Aside(lambda: made.append(Client(opened)) or made[0], undo=dask_jobs._close)
+    opening = Aside(lambda: made.append(Client(opened)) or made[0], undo=dask_jobs._close)
     with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
         opening.wait(0.01)
     opened.set()

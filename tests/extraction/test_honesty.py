@@ -32,6 +32,10 @@ def test_random_functions_are_copied_or_not_claimed(attack: str) -> None:
     assert any(one.state == "exact" for one in found)
 
 
+def test_lines_that_do_not_settle_when_further_layers_are_tried_are_a_reason() -> None:
+    assert outcome(900_638, "from_gradients", kind="kernel", limit=60.0).said.startswith("The searches along lines did")
+
+
 def test_a_probability_that_saturates_is_claimed_only_where_typical_inputs_agree() -> None:
     # the attack asks near the decision boundary; two neurons bend the function beyond it, for 6 % of typical inputs
     for attack in ("from_gradients", "from_values"):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import importlib
 import logging
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from divulge.core.aside import Aside
 from divulge.core.errors import InvalidInput, MissingPackage, WorkerLost
 
 CONNECT_SECONDS = 30.0  # how long a Dask scheduler may take to answer
@@ -56,7 +56,7 @@ def _results(
         raise WorkerLost(f"The Dask scheduler at {address} was lost, and the jobs with it.") from error
     finally:
         with suppress(TimeoutError):
-            _Aside(lambda: _close(client, list(futures))).wait(3 * LEAVE_SECONDS)
+            Aside(lambda: _close(client, list(futures))).wait(3 * LEAVE_SECONDS)
 
 
 def _itself(value: Any) -> Any:
@@ -68,7 +68,7 @@ def _call(function: Callable[[Any], Any], job: Any) -> Any:
 
 
 def _connect(dask: Any, address: str) -> Any:
-    opening = _Aside(lambda: dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False), undo=_close)
+    opening = Aside(lambda: dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False), undo=_close)
     try:
         return opening.wait(CONNECT_SECONDS)
     except (OSError, ValueError) as error:
@@ -86,37 +86,3 @@ def _close(client: Any, futures: Sequence[Any] = ()) -> None:
             client.loop.add_callback(client.scheduler_comm.abort)
             client.close(timeout=LEAVE_SECONDS)
     client.status = "closed"  # whatever happened: the destructor tries it again otherwise
-
-
-class _Aside:
-    """A call in a thread of its own. ``undo`` gets its result if nobody waits for it any more."""
-
-    def __init__(self, call: Callable[[], Any], undo: Callable[[Any], object] | None = None) -> None:
-        self._call, self._undo = call, undo
-        self._result: Any = None
-        self._error: Exception | None = None
-        self._ended, self._left, self._lock = threading.Event(), False, threading.Lock()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._result = self._call()
-        except Exception as error:
-            self._error = error
-        with self._lock:
-            self._ended.set()
-        if self._left and self._error is None and self._undo is not None:
-            self._undo(self._result)
-
-    def wait(self, seconds: float) -> Any:
-        """What the call returns or raises; ``TimeoutError`` if that takes longer."""
-        try:
-            if not self._ended.wait(seconds):
-                raise TimeoutError(f"no answer within {seconds:g} s")
-        except BaseException:
-            with self._lock:
-                self._left = not self._ended.is_set()
-            raise
-        if self._error is not None:
-            raise self._error
-        return self._result

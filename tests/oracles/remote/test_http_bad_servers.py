@@ -213,7 +213,7 @@ def test_retry_after_is_read_or_ignored(header, seconds):
 
 
 def test_a_retry_after_in_the_past_means_now():
-    assert transport.retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert transport.retry_after("Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:29:00 GMT") == 0.0
 
 
 def test_a_server_that_asks_for_an_hour_is_taken_at_its_word(opened):

@@ -223,6 +223,8 @@ def test_a_retry_after_without_a_date_is_read_against_our_clock():
     later = email.utils.formatdate(time.time() + 20, usegmt=True)
     assert 18 <= retry_after(later) <= 20
     assert 18 <= retry_after(later, "not a date") <= 20
+    for wrong_by in (-3600, 3600):  # our clock, or the server's: then its date says nothing
+        assert retry_after(email.utils.formatdate(time.time() + wrong_by + 20, usegmt=True)) is None
     assert retry_after("9" * 400) > transport.LONGEST_RETRY_AFTER
     assert retry_after("Fri, 99 Nov 9999 99:99:99 GMT") is None
 

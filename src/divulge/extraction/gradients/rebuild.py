@@ -97,15 +97,19 @@ class GradientAttack:
 
     def _may_be_deeper(self, reason: str) -> bool:
         """Whether further layers may explain what one does not."""
-        if not reason or self.depth.most == 1 or not self.searched or self.quality.coarse:
-            return False
-        return reason == DEEPER
+        return reason == DEEPER and self.depth.most > 1 and bool(self.searched) and not self.quality.coarse
 
     def _deeper(self, stolen: Extraction) -> Extraction:
         """Go on with further layers, on the lines that were searched."""
         lines = Survey(GradientSpace(self.target))
-        for searched in self.searched:
-            search_again(lines, searched)
+        try:
+            for searched in self.searched:
+                search_again(lines, searched)
+        except ARITHMETIC:
+            return self.result(UNSETTLED)
+        except DivulgeError as error:
+            error.partial = stolen
+            raise
         attack = DeepAttack(
             self.space, lines, exact=EXACT, seed=self.seed, checks=self.deep_checks, depth=self.depth,
             reach=min(self.reach, FARTHEST), one_layer=stolen, began=self.began,

@@ -20,6 +20,8 @@ RANK, WELL_POSED = 1e-9, 1e-7
 """Singular values below these shares of the largest are zero, or too small to divide by."""
 LOCATED = 1e-5
 """A kink is on a hyperplane if the pre-activation there is below this share of its terms."""
+MOST_COMPARED = 3000
+"""Of more open kinks an even share is taken: what comparing them all takes grows with their square, to gigabytes."""
 OUTSIDE = 1e-5
 """A normal that leaves the row space of J by more than this is not of the next layer."""
 
@@ -30,7 +32,8 @@ class PartialRows:
     def __init__(self, survey: Survey, layers: KnownLayers, open_: Array) -> None:
         self.survey, self.layers = survey, layers
         self._compact: dict[int, Array] = {}
-        self.index = np.flatnonzero(open_)
+        index = np.flatnonzero(open_)
+        self.index = index[:: 1 + len(index) // (MOST_COMPARED + 1)]
         self.normal = survey.data.normal[self.index]
         self.weight = survey.data.weight[self.index]
         self.sample_activation, self.sample_on, _ = layers.units(survey.data.Y)

@@ -1,21 +1,26 @@
 """One deadline for a whole HTTP request, whatever the server sends.
 
-httpx limits each read by itself, so a server that sends one byte of a header, one ``100 Continue`` or one chunk
-extension before each limit ends keeps a request alive for ever. Here every operation on the socket gets only the time
-that is left until the deadline of the request that the thread is sending.
+httpx limits each read and each partial write by itself, so a server that sends one byte of a header, one ``100
+Continue`` or one chunk extension, or takes a few bytes of the question, before each limit ends keeps a request alive
+for ever. It does not limit the look-up of a name, and gives every address of a name the whole time. Here every
+operation gets only the time that is left until the deadline of the request that the thread is sending.
 """
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpcore
 import httpx
+
+from divulge.core.aside import Aside
 
 
 class Deadline(threading.local):
@@ -53,7 +58,20 @@ class _Stream(httpcore.NetworkStream):
         return self._stream.read(max_bytes, self._deadline.remaining(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, self._deadline.remaining(timeout, httpcore.WriteTimeout))
+        connection = self._stream.get_extra_info("socket")
+        encrypted = self._stream.get_extra_info("ssl_object") is not None
+        if connection is None or (encrypted and not isinstance(connection, ssl.SSLSocket)):  # inside a proxy's own TLS
+            self._stream.write(buffer, self._deadline.remaining(timeout, httpcore.WriteTimeout))
+            return
+        left = memoryview(buffer)
+        while len(left):
+            connection.settimeout(self._deadline.remaining(timeout, httpcore.WriteTimeout))
+            try:
+                left = left[connection.send(left) :]
+            except TimeoutError as error:
+                raise httpcore.WriteTimeout(str(error)) from error
+            except OSError as error:
+                raise httpcore.WriteError(str(error)) from error
 
     def close(self) -> None:
         self._stream.close()
@@ -82,8 +100,28 @@ class _Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        timeout = self._deadline.remaining(timeout, httpcore.ConnectTimeout)
-        return _Stream(self._backend.connect_tcp(host, port, timeout, local_address, socket_options), self._deadline)
+        addresses = self._addresses(host, port, timeout)
+        for place, address in enumerate(addresses):
+            left = self._deadline.remaining(timeout, httpcore.ConnectTimeout)
+            share = None if left is None else left / (len(addresses) - place)  # the first may lead nowhere
+            try:
+                stream = self._backend.connect_tcp(address, port, share, local_address, socket_options)
+                return _Stream(stream, self._deadline)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                if address == addresses[-1]:
+                    raise
+        raise httpcore.ConnectError(f"{host} has no address")
+
+    def _addresses(self, host: str, port: int, timeout: float | None) -> list[str]:
+        """Where a name leads, without repeats."""
+        look_up = Aside(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+        try:
+            found = look_up.wait(self._deadline.remaining(timeout, httpcore.ConnectTimeout))
+        except TimeoutError as error:
+            raise httpcore.ConnectTimeout(str(error)) from error
+        except (OSError, UnicodeError) as error:
+            raise httpcore.ConnectError(str(error)) from error
+        return list(dict.fromkeys(str(one[4][0]) for one in found))
 
     def sleep(self, seconds: float) -> None:
         self._backend.sleep(seconds)

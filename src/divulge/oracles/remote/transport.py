@@ -239,7 +239,9 @@ def backoff(attempt: int) -> float:
 def retry_after(header: str | None, server_date: str | None = None) -> float | None:
     """Seconds that a Retry-After header asks for, as a number or as a date; None where it says nothing readable.
 
-    A date is read against the server's own clock (its Date header), so that a wrong clock on either side does no harm.
+    A date is read against the server's own clock (its Date header), so that a wrong clock on either side does no
+    harm. A server that does not tell its clock is read against ours, if that makes sense: a wait that is over, or
+    longer than any that is waited for, rather says that a clock is wrong.
     """
     if header is None:
         return None
@@ -247,7 +249,12 @@ def retry_after(header: str | None, server_date: str | None = None) -> float | N
     if header.isascii() and header.isdigit():
         return float(header) if len(header) < 10 else float("inf")
     moment, now = _timestamp(header), _timestamp(server_date)
-    return None if moment is None else max(0.0, moment - (time.time() if now is None else now))
+    if moment is None:
+        return None
+    if now is not None:
+        return max(0.0, moment - now)
+    pause = moment - time.time()
+    return pause if 0 <= pause <= LONGEST_RETRY_AFTER else None
 
 
 def _timestamp(date: str | None) -> float | None:

@@ -19,6 +19,8 @@ from torch.nn.functional import one_hot
 
 from divulge import extraction, span
 from divulge.core.errors import AccessDenied, AttackFailed, BudgetExhausted, InvalidInput, TargetError
+from divulge.extraction.label_result import LabelCopy
+from divulge.extraction.result import Extraction
 from divulge.extraction.students.learning_curve import LearningCurve, Point
 from divulge.oracles import Access, Oracle, oracle
 from divulge.oracles.base import decide
@@ -56,7 +58,10 @@ class AttackOutcome:
     """For a copy the share of equal decisions on the judging rows; for the span the share of its directions found."""
     exact: bool
     queries: int
+    """Rows that the attack took, without those that only verified its copy."""
     note: str = ""
+    verification: int = 0
+    """Rows that only verified the copy: the study needs them, a client who copies does not."""
 
     def as_dict(self) -> dict[str, Any]:
         return dict(self.__dict__)
@@ -113,7 +118,10 @@ def run_attack(name: str, attack: Attack, setup: StudySetup, *, budget: int | No
     if result is None or getattr(result, "model", True) is None:
         return AttackOutcome(name, attack, 0.0, False, asked, note)
     exact = bool(getattr(result, "exact", False)) and not note
-    return AttackOutcome(name, attack, _score(attack, result, setup), exact, asked, note)
+    verification = result.verification.total if isinstance(result, Extraction | LabelCopy) else 0
+    return AttackOutcome(
+        name, attack, _score(attack, result, setup), exact, asked - verification, note, verification=verification
+    )
 
 
 def guarded(name: str, view: Oracle, seed: int = 0) -> Oracle:

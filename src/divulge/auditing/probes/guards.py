@@ -65,7 +65,7 @@ def _run(target: Target, seconds: float) -> Finding:
             learned = [attack for attack in attacks if attack.startswith("learned")]
             counts = [count for count in COUNTS if count <= len(setup.pool)]
             curve = guard_study.learning_curve("", setup, counts, attacks=learned)
-            patience = 3 * max(left.queries for left in plain)
+            patience = 3 * max(left.queries + left.verification for left in plain)
             for name in _guards(target, setup):
                 lefts = [guard_study.run_attack(name, attack, setup, budget=patience) for attack in attacks]
                 measured[name] = guard_study.guard_cost(name, setup), lefts

@@ -118,14 +118,17 @@ def labels_slow_down(labels: int = 0, values: int = 0) -> str:
     """What answering decisions only does, and what it does not, with what was measured on this model."""
     limit = "Only a limit on the queries of a client below that number stops it."
     if labels and values:
+        times = f", {labels / values:.0f} times as many" if labels >= 2 * values else ""
         return (
-            f"Answering decisions only slows a copy down and does not stop it: from values it took "
-            f"{count(values, 'row')}, from labels {count(labels, 'row')}, {labels / values:.0f} times as many. {limit}"
+            f"Answering decisions only does not stop a copy: from values it took {count(values, 'row')}, from labels "
+            f"{count(labels, 'row')}{times}. {limit}"
         )
-    took = f"it took {count(labels, 'label')}" if labels else "it takes about 60 times as many queries as from values"
+    if labels:
+        return f"Answering decisions only does not stop a copy: here it took {count(labels, 'label')}. {limit}"
     return (
-        "Answering decisions only slows extraction down and does not stop it: a ReLU network with one hidden layer "
-        f"is copied from labels alone, and {took}. {limit}"
+        "Answering decisions only slows extraction down and does not stop it: linear models and ReLU networks with one "
+        "hidden layer are copied from labels alone. For the networks it takes about 60 times as many queries as from "
+        f"values. {limit}"
     )
 
 

@@ -72,6 +72,19 @@ def test_a_vote_without_scores_is_audited_by_its_labels():
     assert (target.access, target.answers) == ("label", "labels")
 
 
+@pytest.mark.parametrize("where", ["training data", "unseen rows"])
+def test_the_data_says_what_a_function_takes(where):
+    rows = np.random.default_rng(0).standard_normal((80, 3))
+    given = (rows, (rows[:, 0] > 0).astype(int)) if where == "training data" else None
+    target = open_target(lambda X: X @ np.ones(3), given, AuditOptions(unseen=None if given else rows))
+    assert (target.input_shape, target.output_dim) == ((3,), 1)
+
+
+def test_a_function_without_data_is_asked_for_the_shape_of_its_inputs():
+    with pytest.raises(InvalidInput, match="input_shape"):
+        open_target(lambda X: X @ np.ones(3), None, AuditOptions())
+
+
 def test_tokens_are_learned_by_an_embedding(words):
     assert (words.kind, words.kind_is_known, words.vocabulary, words.access) == ("unknown", False, 50, "value")
     pool, rest = words.unseen[:1000], words.unseen[1000:]

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor
@@ -29,7 +28,8 @@ from divulge.core.errors import InvalidInput, WrongShape
 from divulge.core.progress import report
 from divulge.core.statistics import WithInterval
 from divulge.core.validation import checked_choice, checked_rows, checked_seed, checked_whole
-from divulge.oracles import Access, Oracle
+from divulge.oracles import Access
+from divulge.oracles.factory import is_plain_function
 from divulge.oracles.record_gradients import gradient_log_norms
 from divulge.oracles.record_scores import Asked, asked
 
@@ -327,5 +327,4 @@ def _label_column(y: NDArray[Any], known: NDArray[Any]) -> Array:
 
 def _shape(model: object, rows: Tensor) -> dict[str, Any]:
     """A plain function does not say what it takes; the records do."""
-    plain = callable(model) and not isinstance(model, torch.nn.Module | Oracle) and not hasattr(model, "predict")
-    return {"input_shape": (rows.shape[1],)} if plain else {}
+    return {"input_shape": (rows.shape[1],)} if is_plain_function(model) else {}

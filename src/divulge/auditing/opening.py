@@ -25,7 +25,7 @@ from divulge.core.validation import checked_rows
 from divulge.oracles import Access, Oracle, TorchOracle, load_model, oracle
 from divulge.oracles.adapt import adapted
 from divulge.oracles.base import check_access
-from divulge.oracles.factory import is_address
+from divulge.oracles.factory import is_address, is_plain_function
 from divulge.oracles.guards import LabelOnly, guard
 from divulge.oracles.local.hugging_face import text_length
 from divulge.oracles.local.input_shape import candidate_shapes
@@ -115,22 +115,29 @@ def _loaded(path: str | Path, options: AuditOptions) -> Any:
 
 
 def _with_shape(source: Any, data: Any, options: AuditOptions) -> AuditOptions:
-    """The options, with the shape of one input from the data where a network does not say it."""
-    if not isinstance(source, nn.Module) or options.input_shape is not None:
+    """The options, with the shape of one input from the data where a network or a function does not say it."""
+    if options.input_shape is not None or not (isinstance(source, nn.Module) or is_plain_function(source)):
         return options
+    if isinstance(source, nn.Module) and _says_its_shape(source):
+        return options
+    rows = getattr(data, "train", data)
+    first: Any = rows[0] if isinstance(rows, tuple) else options.unseen
+    first = first[0] if isinstance(first, tuple) else first
+    shape = options.shape or getattr(data, "shape", None) or np.shape(() if first is None else first)[1:]
+    flat = len(shape) == 1 and isinstance(source, nn.Module)
+    if flat and any(isinstance(layer, nn.Conv2d) for layer in source.modules()):
+        shape = picture_shape(int(shape[0])) or shape  # flat rows of pictures
+    if not shape and isinstance(source, nn.Module) and vocabulary_of(source) is not None:
+        shape = (text_length(source),)
+    return replace(options, input_shape=tuple(shape)) if shape else options
+
+
+def _says_its_shape(module: nn.Module) -> bool:
     try:
-        candidate_shapes(source)
+        candidate_shapes(module)
     except UnsupportedModel:
-        rows = getattr(data, "train", data)
-        first: Any = rows[0] if isinstance(rows, tuple) else options.unseen
-        first = first[0] if isinstance(first, tuple) else first
-        shape = options.shape or getattr(data, "shape", None) or np.shape(() if first is None else first)[1:]
-        if len(shape) == 1 and any(isinstance(layer, nn.Conv2d) for layer in source.modules()):
-            shape = picture_shape(int(shape[0])) or shape  # flat rows of pictures
-        if not shape and vocabulary_of(source) is not None:
-            shape = (text_length(source),)
-        return replace(options, input_shape=tuple(shape)) if shape else options
-    return options
+        return False
+    return True
 
 
 def _local_options(options: AuditOptions) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from divulge.membership.exposure import kinds_of_exposed
 from divulge.membership.records import Records, checked_sides
 from divulge.membership.reference_models import MOST, References, Train, reference_models
 from divulge.membership.result import LEVELS, Membership
-from divulge.oracles import Access, Oracle
+from divulge.oracles import Access
+from divulge.oracles.factory import is_plain_function
 from divulge.oracles.local.named_inputs import vocabulary_of
 from divulge.oracles.record_scores import Asked, asked
 
@@ -352,11 +353,9 @@ def members_of(side: Any) -> int:
 
 def _shape(model: object, records: Records) -> dict[str, Any]:
     """A plain function and a model of tokens do not say how many numbers they take; the members do."""
-    if isinstance(model, torch.nn.Module) and vocabulary_of(model) is not None and not hasattr(model, "input_shape"):
-        return {"input_shape": (records.X.shape[1],)}
-    plain = callable(model) and not isinstance(model, torch.nn.Module | Oracle) and not hasattr(model, "get_params")
-    plain = plain and not hasattr(model, "predict")
-    return {"input_shape": (records.X.shape[1],)} if plain else {}
+    tokens = isinstance(model, torch.nn.Module) and vocabulary_of(model) is not None
+    silent = is_plain_function(model) or (tokens and not hasattr(model, "input_shape"))
+    return {"input_shape": (records.X.shape[1],)} if silent else {}
 
 
 def _checked_groups(groups: Any, members: int, non_members: int, kept: Any) -> Sides | None:

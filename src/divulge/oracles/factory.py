@@ -153,6 +153,12 @@ def _open(source: object, options: OracleOptions) -> Oracle:
     return open_by_plugin(model, options) or _open_local(model, options)
 
 
+def is_plain_function(model: object) -> bool:
+    """Whether the model is a function on arrays, which does not say what one input looks like."""
+    known = isinstance(model, nn.Module | Oracle | type) or is_boosted(model) or is_estimator(model)
+    return callable(model) and not known
+
+
 def _open_local(model: object, options: OracleOptions) -> Oracle:
     options.refuse("a local model", *REMOTE_ONLY)
     model = adapted(model)
@@ -174,7 +180,7 @@ def _open_local(model: object, options: OracleOptions) -> Oracle:
         return estimator_oracle(model, **options.given(*always, "device", "output", "table"))
     if isinstance(model, Oracle):
         raise InvalidInput("This is an oracle already; put a guard around it, or ask it directly.")
-    if callable(model) and not isinstance(model, type):
+    if is_plain_function(model):
         options.refuse("a function", "output", "device", "table")
         if options.input_shape is None:
             raise InvalidInput("A function does not say what it takes; pass input_shape=(...) as one input has it.")

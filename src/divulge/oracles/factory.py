@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torch import nn
 
@@ -153,7 +153,7 @@ def _open(source: object, options: OracleOptions) -> Oracle:
     return open_by_plugin(model, options) or _open_local(model, options)
 
 
-def is_plain_function(model: object) -> bool:
+def is_plain_function(model: object) -> TypeGuard[Callable[[Any], Any]]:
     """Whether the model is a function on arrays, which does not say what one input looks like."""
     known = isinstance(model, nn.Module | Oracle | type) or is_boosted(model) or is_estimator(model)
     return callable(model) and not known

@@ -124,8 +124,8 @@ def _with_shape(source: Any, data: Any, options: AuditOptions) -> AuditOptions:
     first: Any = rows[0] if isinstance(rows, tuple) else options.unseen
     first = first[0] if isinstance(first, tuple) else first
     shape = options.shape or getattr(data, "shape", None) or np.shape(() if first is None else first)[1:]
-    flat = len(shape) == 1 and isinstance(source, nn.Module)
-    if flat and any(isinstance(layer, nn.Conv2d) for layer in source.modules()):
+    layers = source.modules() if isinstance(source, nn.Module) else ()
+    if len(shape) == 1 and any(isinstance(layer, nn.Conv2d) for layer in layers):
         shape = picture_shape(int(shape[0])) or shape  # flat rows of pictures
     if not shape and isinstance(source, nn.Module) and vocabulary_of(source) is not None:
         shape = (text_length(source),)

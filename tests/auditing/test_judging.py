@@ -221,3 +221,9 @@ def test_a_title_that_is_open_says_so_and_claims_no_copy():
     assert said.endswith("too uncertain to call it a copy or none")
     assert "61.0% to 100%" in said
     assert "mean" not in said
+
+
+def test_a_title_without_a_copy_says_what_a_constant_would_reproduce():
+    said = copies.student_title("failed", 30, "value", 0.95, False, 0.9, 1.0, 2, 0.96)
+    assert said.endswith("it reproduces 95.0% of its decisions, and always answering the same 96.0%")
+    assert "same" not in copies.student_title("failed", 30, "value", -27.2, True, -30.0, -20.0, 2, 0.0)

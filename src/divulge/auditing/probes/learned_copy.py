@@ -126,7 +126,11 @@ def _learned(target: Target, seconds: float, access: LearnedAccess, name: str) -
         name=name,
         question="copy",
         adversary=ADVERSARIES[access],
-        title=copies.student_title(outcome, best.queries, access, best.mean, judge.quantity, low, high, draws),
+        title=copies.constant_title(len(judge.rows))
+        if judge.constant
+        else copies.student_title(
+            outcome, best.queries, access, best.mean, judge.quantity, low, high, draws, judge.chance
+        ),
         outcome=outcome,
         severity=severity_of("copy", ADVERSARIES[access], outcome),
         meaning=copies.constant(len(judge.rows)) if judge.constant else copies.student_meaning(outcome),

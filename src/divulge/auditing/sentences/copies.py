@@ -66,14 +66,28 @@ def constant(rows: int) -> str:
     )
 
 
+def constant_title(rows: int) -> str:
+    """The title where the model answers all the rows alike by which a copy would be judged."""
+    return f"There is nothing to copy: the model answers all {count(rows, 'row')} alike by which a copy is judged"
+
+
 def student_title(
-    outcome: Outcome, queries: int, access: Access, share: float, quantity: bool, low: float, high: float, draws: int
+    outcome: Outcome,
+    queries: int,
+    access: Access,
+    share: float,
+    quantity: bool,
+    low: float,
+    high: float,
+    draws: int,
+    chance: float = 0.0,
 ) -> str:
-    """The title of a learned copy."""
+    """The title of a learned copy; ``chance`` is what always answering the same would reproduce."""
     what = likeness(share, quantity)
     asked = count(queries, f"{access} query", f"{access} queries")
     if outcome == "failed":
-        return f"A student fitted to {asked} is no copy: it reproduces {what}"
+        beside = f", and always answering the same {percent(chance)}" if chance and not quantity else ""
+        return f"A student fitted to {asked} is no copy: it reproduces {what}{beside}"
     if outcome == "inconclusive":
         between = f"{percent(low)} to {percent(high)} (95% interval of {count(draws, 'draw')})"
         whole = "its variance" if quantity else "its decisions"

@@ -26,6 +26,7 @@ from experiments.zoo.libraries import LIBRARIES
 from experiments.zoo.wheels import NotThere
 
 SECONDS = 60.0
+SEVERITIES = ("critical", "high", "medium", "low", "none")
 
 
 def one(make: Callable[[], Subject], seed: int) -> dict[str, Any]:
@@ -43,6 +44,7 @@ def one(make: Callable[[], Subject], seed: int) -> dict[str, Any]:
     claims = [claim for part in (copies, last_layers, verdicts, secrecy) for claim in part.check(done, subject)]
     false = wrong(claims)
     findings = [found for found in done.report["findings"] if found["outcome"] != "inconclusive"]
+    findings.sort(key=lambda found: SEVERITIES.index(found["severity"]))
     return {
         "happened": "answered" if findings else "no conclusion",
         "verdict": done.report["state"] if done.report["severity"] == "none" else done.report["severity"],

@@ -35,18 +35,21 @@ class Shipped:
         X = self.draw(self.rows, self.shape, 0).reshape(self.rows, -1)
         answers = run(X)
         half = self.rows // 2
-        labels = decided(answers) if answers.shape[1] > 1 else answers[:, 0].astype(np.float64)
+        limit = 0.5 if bool(((answers >= 0) & (answers <= 1)).all()) else 0.0
+        labels = decided(answers, limit)
         parts = [Rows(X[k : k + half], labels[k : k + half]) for k in (0, half)]
         options: dict[str, Any] = {"fixed": self.fixed} if self.fixed else {}
         if self.open_shape:
             options["input_shape"] = self.shape
-        decide = (lambda rows: decided(run(rows))) if answers.shape[1] > 1 else None
-        return Subject(str(path), Table(None, *parts), decide, lambda rows: [run(rows)], "none", options)
+        return Subject(
+            str(path), Table(None, *parts), lambda rows: decided(run(rows), limit), lambda rows: [run(rows)], "none",
+            options,
+        )  # fmt: skip
 
 
-def decided(answers: Array) -> Array:
-    """The place of the largest answer."""
-    return answers.argmax(axis=1)
+def decided(answers: Array, limit: float) -> Array:
+    """The place of the largest answer; whether the only one is above the limit."""
+    return answers.argmax(axis=1) if answers.shape[1] > 1 else (answers[:, 0] > limit).astype(int)
 
 
 def runtime(path: str, shape: tuple[int, ...], fixed: dict[str, float]) -> Callable[[Array], Array]:

@@ -462,6 +462,18 @@ def test_a_constant_model_has_nothing_to_copy() -> None:
     assert all(finding.severity == "none" for finding in report.findings)
 
 
+@pytest.mark.parametrize("name", ["LinearRegression", "KNeighborsRegressor", "RandomForestRegressor"])
+def test_a_regression_on_a_constant_target_has_nothing_to_copy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn import ensemble, linear_model, neighbors
+
+    only(monkeypatch, *exact_copy.PROBES, *learned_copy.PROBES)
+    fitted: Any = next(getattr(part, name) for part in (ensemble, linear_model, neighbors) if hasattr(part, name))()
+    X, y = np.random.default_rng(3).standard_normal((200, 6)), np.full(200, 152.3)
+    report = divulge.audit(fitted.fit(X, y), (X, y), time=20)
+    assert report.severity == "none"
+    assert any("there is nothing to copy" in found.title for found in report.findings) or name != "LinearRegression"
+
+
 # -- what leaves the machine ------------------------------------------------------------------------------------------
 
 

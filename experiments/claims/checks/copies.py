@@ -160,7 +160,7 @@ def _label_claims(found: dict[str, Any], calls: list[Call], subject: Subject) ->
 
 def _worth(found: dict[str, Any], copies: list[nn.Module], subject: Subject) -> Checked:
     """A copy that counts as taken, in whole or in part, is as alike on held-out rows as the written rule asks."""
-    low, high = _likeness_interval(copies, subject, subject.table.heldout)
+    low, high = _likeness_interval(copies, subject, subject.table.heldout, quantity=_quantity(found))
     least = FAITHFUL if found["outcome"] == "succeeded" else USEFUL
     return Checked(found["name"], f"{found['outcome']}: {found['title']}",
                    f"likeness on held-out rows {in_percent(low)} to {in_percent(high)}", high >= least)  # fmt: skip
@@ -181,7 +181,7 @@ def _learned_claims(found: dict[str, Any], calls: list[Call], subject: Subject) 
     copies = copies[: said["draws"]]
     stated = said.get("same_decision", said.get("variance_explained"))
     judged = len(subject.table.unseen.y) - len(subject.table.unseen.y) // 2
-    low, high = _likeness_interval(copies, subject, subject.table.heldout)
+    low, high = _likeness_interval(copies, subject, subject.table.heldout, quantity=_quantity(found))
     around = share_interval(round(stated * judged), judged) if "same_decision" in said else _around_explained(
         stated, copies, subject)  # fmt: skip
     claims = [Checked(found["name"], found["title"], f"{in_percent(low)} to {in_percent(high)} on held-out rows",
@@ -195,7 +195,7 @@ def _learned_claims(found: dict[str, Any], calls: list[Call], subject: Subject) 
 
 def _around_explained(stated: float, copies: list[nn.Module], subject: Subject) -> tuple[float, float]:
     """What share of variance the judging rows may give where the stated one is true."""
-    low, high = _likeness_interval(copies, subject, subject.table.unseen)
+    low, high = _likeness_interval(copies, subject, subject.table.unseen, quantity=True)
     return min(stated, low), max(stated, high)
 
 
@@ -218,10 +218,15 @@ def _percent(text: str) -> float:
     return 1.0 if text.startswith("over") else 0.0 if text.startswith("under") else share
 
 
-def _likeness_interval(copies: list[nn.Module], subject: Subject, rows: Rows) -> tuple[float, float]:
+def _quantity(found: dict[str, Any]) -> bool:
+    """Whether the report judges a copy by variance: a single answer that never changes its sign is no decision."""
+    return "variance_explained" in found["measures"]
+
+
+def _likeness_interval(copies: list[nn.Module], subject: Subject, rows: Rows, *, quantity: bool) -> tuple[float, float]:
     """The mean likeness of copies on these rows, with what chance does to it."""
     X = matrix(rows.X)
-    if subject.decide is not None:
+    if subject.decide is not None and not quantity:
         truth = subject.decide(X)
         hits = [int((decisions(answers(copy, X)) == truth).sum()) for copy in copies]
         return share_interval(round(sum(hits) / len(hits)), len(X))
@@ -241,6 +246,8 @@ def figures(copy: nn.Module, subject: Subject, rows: Rows) -> dict[str, float]:
         return {"variance_explained": explained(subject.scores(X)[0], out)}
     own, copied = subject.decide(X), decisions(out)
     said = {"same_decision": accuracy_score(own, copied), "balanced_same_decision": _balanced(own, copied)}
+    if out.shape[1] == 1:
+        said["variance_explained"] = explained(subject.scores(X)[0], out)
     for who, decided in (("copy", copied), ("model", own)):
         said[f"right_answers_of_the_{who}"] = accuracy_score(y, decided)
         said[f"balanced_accuracy_of_the_{who}"] = _balanced(y, decided)

@@ -36,6 +36,8 @@ class Judge:
     """The true classes, where they are known."""
     unseen: bool = False
     """Whether the model never saw these rows."""
+    eps: float = 0.0
+    """Relative size of one rounding error in the answers."""
 
     @property
     def quantity(self) -> bool:
@@ -44,9 +46,10 @@ class Judge:
 
     @property
     def constant(self) -> bool:
-        """Whether the model answers all the rows alike."""
+        """Whether the model answers all the rows alike; of a quantity, but for rounding in sums over the inputs."""
         if self.values is not None:
-            return bool((self.values == self.values[0]).all())
+            rounding = self.eps * self.rows.shape[1] * float(self.values.abs().max())
+            return bool(((self.values - self.values[0]).abs() <= rounding).all())
         return bool((self.decisions == self.decisions[0]).all())
 
     def likeness(self, copy: nn.Module) -> float:
@@ -67,7 +70,7 @@ class Judge:
 
     def outcome(self, likeness: float) -> Outcome:
         """What such a copy means. One that is hardly better than a constant answer means nothing."""
-        if self.chance == 1 or 1 - likeness > (1 - self.chance) / 2 or likeness < USEFUL:
+        if self.constant or 1 - likeness > (1 - self.chance) / 2 or likeness < USEFUL:
             return "failed"
         return "succeeded" if likeness >= FAITHFUL else "partly"
 
@@ -116,7 +119,8 @@ def judge_of(target: Target, rows: Tensor, labels: Tensor | None = None, *, unse
     if target.output_dim == 1 and bool((decisions == decisions[0]).all()):
         quantity = True  # the sign of such an answer is no decision
     if quantity and target.grants("value"):
-        return Judge(rows, decisions, target.oracle("value").value(rows).to(torch.float64), None, unseen)
+        view = target.oracle("value")
+        return Judge(rows, decisions, view.value(rows).to(torch.float64), None, unseen, view.eps)
     return Judge(rows, decisions, None, truth, unseen)
 
 

@@ -138,13 +138,18 @@ def contradicts(judge: Judge, likeness: float) -> bool:
 
 
 def _outcome(target: Target, found: Any, judge: Judge, likeness: float, worst: float, *, vetoed: bool) -> Outcome:
-    if target.kind == "constant" and judge.constant:
+    if _trivial(target, judge):
         return "failed"  # a constant is no model to take
     if found.exact and not vetoed:
         return "succeeded"
     if worst <= CLOSE * found.scale and likeness >= FAITHFUL:
         return "succeeded"
     return judge.outcome(likeness)
+
+
+def _trivial(target: Target, judge: Judge) -> bool:
+    """Whether the model answers the same everywhere: a linear one that predicts one quantity for all rows does."""
+    return judge.constant and (target.kind == "constant" or (judge.quantity and target.kind == "linear"))
 
 
 def _finding(
@@ -156,7 +161,7 @@ def _finding(
     if not exact and judge.outcome(likeness) == "failed":
         how = copies.off_by(worst / found.scale if found.scale else worst)
     adversary = ADVERSARIES[access]
-    trivial = outcome == "failed" and judge.constant and target.kind == "constant"
+    trivial = outcome == "failed" and _trivial(target, judge)
     return Finding(
         name=f"copy-from-{access}s",
         question="copy",

@@ -41,6 +41,7 @@ EPOCHS = 10
 KNOWN = 10_000
 """Training pictures that the audit is given, as the training data of the target."""
 ACCESS = ("copy-by-learning", "copy-by-learning-from-labels")
+ATTACKS = ("CopycatCNN", "KnockoffNets")
 
 
 # -- the targets ------------------------------------------------------------------------------------------------------
@@ -150,20 +151,19 @@ def beside(python: Path, folder: Path, name: str, seed: int) -> dict[str, Any]:
     row: dict[str, Any] = {"accuracy": accuracy(model, *data.test), "audit": audited(model, data, shape, seed)}
     asked = asked_and_judging(model, data, shape, seed)
     curve = row["audit"]["curves"].get(ACCESS[0], [])
-    row["art"] = {}
-    for queries in (point["queries"] for point in curve):
-        passes = max(EPOCHS, -(-steps_of_convolutions(queries) * BATCH // queries))
-        for attack in ("CopycatCNN", "KnockoffNets"):
-            row["art"][f"{attack}, {queries}"] = art(python, model, asked, shape, attack, queries, passes, seed)
-            print(f"  {name}, {attack}, {queries} queries: {row['art'][f'{attack}, {queries}']}", flush=True)
-    return row
+    jobs = [
+        {"attack": attack, "queries": queries, "batch": min(BATCH, queries), "rate": RATE, "seed": seed,
+         "passes": max(EPOCHS, -(-steps_of_convolutions(queries) * min(BATCH, queries) // queries))}
+        for queries in (point["queries"] for point in curve)
+        for attack in ATTACKS
+    ]  # fmt: skip
+    return row | {"art": art(python, model, asked, shape, jobs)}
 
 
 def art(
-    python: Path, model: nn.Module, asked: dict[str, Any], shape: tuple[int, ...], attack: str, queries: int,
-    passes: int, seed: int,
-) -> dict[str, Any]:  # fmt: skip
-    """One attack of ART in its own environment: agreement with the target on the judging pictures, and seconds."""
+    python: Path, model: nn.Module, asked: dict[str, Any], shape: tuple[int, ...], jobs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """ART's attacks in its own environment: agreement with the target on the judging pictures, and seconds."""
     pool = asked["pool"]
     with tempfile.TemporaryDirectory() as name, torch.no_grad():
         folder = Path(name)
@@ -171,14 +171,13 @@ def art(
         torch.jit.script(asked["student"].float()).save(folder / "student.pt")
         np.savez(folder / "pictures.npz", pool=pool.reshape(-1, *shape).numpy(),
                  rows=asked["rows"].reshape(-1, *shape).numpy(), decisions=asked["decisions"].numpy())  # fmt: skip
-        options = {"attack": attack, "queries": queries, "passes": passes, "rate": RATE, "seed": seed,
-                   "batch": min(BATCH, queries)}  # fmt: skip
-        done = subprocess.run([str(python), str(WORKER), str(folder), json.dumps(options)], capture_output=True,
-                              text=True, check=False)  # fmt: skip
+        command = [str(python), str(WORKER), str(folder), json.dumps(jobs)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    rows = {f"{one['attack']}, {one['queries']}": one for one in found}
     if done.returncode:
-        return {"failure": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:200]}
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+        rows["failure"] = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:200]
+    return rows
 
 
 def table(results: dict[str, Any]) -> str:
@@ -194,7 +193,7 @@ def table(results: dict[str, Any]) -> str:
         )
         for queries, share in values.items():
             own = f"{labels[queries]:.1%}" if queries in labels else ""
-            theirs = [shown(row["art"].get(f"{attack}, {queries}", {})) for attack in ("CopycatCNN", "KnockoffNets")]
+            theirs = [shown(row["art"].get(f"{attack}, {queries}", {})) for attack in ATTACKS]
             lines.append(
                 f"| {name} ({row['accuracy']:.1%}) | {queries:,} | {share:.1%} | {own} | {' | '.join(theirs)} |"
             )
@@ -202,8 +201,8 @@ def table(results: dict[str, Any]) -> str:
 
 
 def shown(found: dict[str, Any]) -> str:
-    """An agreement of ART with its seconds, or why there is none."""
-    return f"{found['agreement']:.1%} ({found['seconds']:.0f} s)" if "agreement" in found else found.get("failure", "")
+    """An agreement of ART with its seconds; nothing where it did not come to an end."""
+    return f"{found['agreement']:.1%} ({found['seconds']:.0f} s)" if "agreement" in found else ""
 
 
 def run(plan: Plan) -> dict[str, Any]:

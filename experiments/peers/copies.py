@@ -1,8 +1,8 @@
 """ART's CopycatCNN and KnockoffNets on a target and a student in TorchScript; run by ART's own interpreter.
 
-``python copies.py FOLDER OPTIONS``: the folder holds target.pt, student.pt and pictures.npz; options are JSON. Prints
-the agreement with the target's decisions on the judging pictures, what was asked, and the seconds. Nothing here uses
-divulge.
+``python copies.py FOLDER JOBS``: the folder holds target.pt, student.pt and pictures.npz; the jobs are a list in JSON.
+Prints for each the agreement with the target's decisions on the judging pictures, what was asked, and the seconds.
+Nothing here uses divulge.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def main(folder: Path, options: dict) -> dict:
     copy = attack.extract(pool[chosen], thieved_classifier=thief)
     seconds = time.perf_counter() - began
     said = copy.predict(given["rows"], batch_size=256).argmax(axis=1)
-    return {"agreement": float((said == given["decisions"]).mean()), "asked": asked.rows, "seconds": seconds,
-            "passes": options["passes"]}  # fmt: skip
+    return {**options, "agreement": float((said == given["decisions"]).mean()), "asked": asked.rows, "seconds": seconds}
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), json.loads(sys.argv[2]))))
+    for job in json.loads(sys.argv[2]):
+        print(json.dumps(main(Path(sys.argv[1]), job)), flush=True)

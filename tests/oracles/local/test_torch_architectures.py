@@ -185,3 +185,10 @@ def test_what_the_values_mean_is_stated():
 def test_an_input_too_large_to_hold_is_refused_before_memory_goes(shape):
     with pytest.raises(InvalidInput, match="divulge handles at most"):
         divulge.oracle(lambda X: X.sum(1), input_shape=shape)
+
+
+def test_a_network_that_makes_pictures_of_flat_rows_takes_flat_rows():
+    net = nn.Sequential(nn.Unflatten(1, (1, 6, 5)), nn.Conv2d(1, 2, 3), nn.SiLU(), nn.Flatten(), nn.Linear(24, 3))
+    oracle = divulge.oracle(net)
+    assert oracle.input_shape == (30,)
+    assert oracle.value(torch.zeros(4, 30)).shape == (4, 3)

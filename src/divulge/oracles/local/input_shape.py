@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -39,6 +41,8 @@ def _taken_by(layer: nn.Module) -> tuple[int, ...] | None:
         return (layer.in_features,)
     if isinstance(layer, _BatchNorm):
         return (layer.num_features,)
+    if isinstance(layer, nn.Unflatten) and layer.dim == 1:
+        return (math.prod(layer.unflattened_size),)
     if isinstance(layer, nn.LayerNorm):
         return tuple(layer.normalized_shape)
     weight = getattr(layer, "weight", None)

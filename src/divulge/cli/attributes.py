@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, session, show
-from divulge.cli.target_options import (
-    Budget,
-    Fix,
-    InputShape,
-    RateLimit,
-    Request,
-    Response,
-    Target,
-    TokenEnv,
-    TrustPickle,
-    opened,
-)
+from divulge.cli.target_options import Budget, Connection, Target, opened, with_connection
 from divulge.core.errors import AttackFailed, InvalidInput
 from divulge.core.storage import write_json
 
@@ -27,6 +16,7 @@ if TYPE_CHECKING:
     from divulge.attributes import Attribute
 
 
+@with_connection
 def command(
     target: Target,
     column: Annotated[
@@ -50,13 +40,7 @@ def command(
     ] = None,
     access: Annotated[str | None, typer.Option(help="What the attacker sees: label, value or weights.")] = None,
     budget: Budget = None,
-    input_shape: InputShape = None,
-    fix: Fix = None,
-    token_env: TokenEnv = None,
-    rate_limit: RateLimit = None,
-    request: Request = None,
-    response: Response = None,
-    trust_pickle: TrustPickle = False,
+    connection: Connection = Connection(),
     seed: Seed = 0,
     out: Out = None,
     json: Json = False,
@@ -75,10 +59,7 @@ def command(
         if known is None:
             raise InvalidInput("Say with --data which records the model was trained on.")
         control = _control(known, non_members, data_dir, target_column)
-        oracle = opened(
-            target, input_shape=input_shape, fix=fix, access=access, budget=budget, token_env=token_env,
-            rate_limit=rate_limit, request=request, response=response, trust_pickle=trust_pickle or None,
-        )  # fmt: skip
+        oracle = opened(target, connection, access=access, budget=budget)
         rows = known.train.X.flatten(1)
         found = attributes.attack_columns(
             oracle, rows, known.train.y, columns="all" if column == ["all"] else _named(column, known.columns),

@@ -22,23 +22,7 @@ from divulge.cli.common import (
     session,
     show,
 )
-from divulge.cli.target_options import (
-    DataDir,
-    Fix,
-    InputShape,
-    RateLimit,
-    RecipeFile,
-    Request,
-    Response,
-    Target,
-    TargetColumn,
-    TokenEnv,
-    TrustPickle,
-    Unseen,
-    fixed_of,
-    request_of,
-    shape_of,
-)
+from divulge.cli.target_options import Connection, DataDir, RecipeFile, Target, TargetColumn, Unseen, with_connection
 from divulge.core.errors import InvalidInput, JournalMismatch, TargetError
 
 if TYPE_CHECKING:
@@ -57,6 +41,7 @@ ENDINGS = {
 }
 
 
+@with_connection
 def command(
     target: Target,
     data: Annotated[
@@ -123,17 +108,11 @@ def command(
     resume: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Continue the audit whose results are in this folder.")
     ] = None,
-    input_shape: InputShape = None,
-    fix: Fix = None,
     output: Annotated[
         str | None, typer.Option(metavar="NAME", help="The output to read, where there are several.")
     ] = None,
     workers: Workers = None,
-    token_env: TokenEnv = None,
-    rate_limit: RateLimit = None,
-    request: Request = None,
-    response: Response = None,
-    trust_pickle: TrustPickle = False,
+    connection: Connection = Connection(),
     seed: Seed = 0,
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the report is written.")] = Path("audit"),
     json: Json = False,
@@ -163,9 +142,6 @@ def command(
             seed=seed,
             out=folder,
             resume=resume is not None,
-            trust_pickle=trust_pickle,
-            input_shape=shape_of(input_shape),
-            fixed=fixed_of(fix),
             output=output,
             workers=jobs_of(workers),
             require=_names(require),
@@ -174,10 +150,7 @@ def command(
             accept_membership_tpr=accept_membership_tpr,
             accept_reconstruction=accept_reconstruction,
             show_records=show_records or _public(target, data),
-            token_env=token_env,
-            rate_limit=rate_limit,
-            request=request_of(request),
-            response=response,
+            **connection.options(),
             data_name=_data_words(data, data_dir, target_column, unseen),
             training_data=known,
             unseen=held_out,

@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, Workers, deliver_copy, session
-from divulge.cli.target_options import (
-    Budget,
-    Fix,
-    InputShape,
-    Journal,
-    RateLimit,
-    Request,
-    Response,
-    Target,
-    TokenEnv,
-    TrustPickle,
-    opened,
-)
+from divulge.cli.target_options import Budget, Connection, Journal, Target, opened, with_connection
 from divulge.core.errors import DivulgeError, InvalidInput
 
 if TYPE_CHECKING:
@@ -35,6 +23,7 @@ METHODS = {
 NOT_COPIED = 3
 
 
+@with_connection
 def command(
     target: Target,
     access: Annotated[str, typer.Option(help="What the attacker may see: gradient, value or label.")] = "gradient",
@@ -51,8 +40,6 @@ def command(
     output: Annotated[
         str | None, typer.Option(help="What the model shows: logits or probabilities; or an ONNX output's name.")
     ] = None,
-    input_shape: InputShape = None,
-    fix: Fix = None,
     checks: Annotated[
         int | None, typer.Option(help="Fresh rows to verify the copy on; training: test rows whose labels are asked.")
     ] = None,
@@ -64,11 +51,7 @@ def command(
     ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write the copy as model.onnx too.")] = False,
     journal: Journal = None,
-    token_env: TokenEnv = None,
-    rate_limit: RateLimit = None,
-    request: Request = None,
-    response: Response = None,
-    trust_pickle: TrustPickle = False,
+    connection: Connection = Connection(),
     student: Annotated[
         str | None, typer.Option(metavar="NAME", help="training: what to fit, such as one-hidden or two-conv.")
     ] = None,
@@ -97,9 +80,7 @@ def command(
     with session(json=json, quiet=quiet):
         _check(access, method)
         oracle = opened(
-            target, access=access, budget=budget, precision=precision, output=output, input_shape=input_shape, fix=fix,
-            trust_pickle=trust_pickle, journal=journal, token_env=token_env, rate_limit=rate_limit,
-            request=request, response=response,
+            target, connection, access=access, budget=budget, precision=precision, output=output, journal=journal
         )  # fmt: skip
         if method.startswith("training"):
             from divulge.cli.extract_by_training import Asked, learn

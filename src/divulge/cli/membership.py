@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, Workers, jobs_of, session, show
-from divulge.cli.target_options import (
-    Budget,
-    Fix,
-    InputShape,
-    RateLimit,
-    Request,
-    Response,
-    Target,
-    TokenEnv,
-    TrustPickle,
-    opened,
-)
+from divulge.cli.target_options import Budget, Connection, Target, opened, with_connection
 from divulge.core.errors import AttackFailed, InvalidInput
 from divulge.core.storage import write_json
 
@@ -29,6 +18,7 @@ if TYPE_CHECKING:
 WITHOUT_REFERENCES = ("loss", "confidence", "quantile", "combined", "label", "gradient")
 
 
+@with_connection
 def command(
     target: Target,
     members: Annotated[
@@ -69,13 +59,7 @@ def command(
         str | None, typer.Option(metavar="MODEL", help="A copy of the target: the same attack on it, side by side.")
     ] = None,
     budget: Budget = None,
-    input_shape: InputShape = None,
-    fix: Fix = None,
-    token_env: TokenEnv = None,
-    rate_limit: RateLimit = None,
-    request: Request = None,
-    response: Response = None,
-    trust_pickle: TrustPickle = False,
+    connection: Connection = Connection(),
     workers: Workers = None,
     seed: Seed = 0,
     out: Out = None,
@@ -91,11 +75,8 @@ def command(
         from divulge import membership
 
         inside, outside = sides(target, members, non_members, data_dir, target_column)
-        oracle = opened(
-            target, input_shape=input_shape, fix=fix, access=access or ("weights" if method == "gradient" else None),
-            budget=budget, token_env=token_env, rate_limit=rate_limit,
-            request=request, response=response, trust_pickle=trust_pickle or None,
-        )  # fmt: skip
+        seen = access or ("weights" if method == "gradient" else None)
+        oracle, trust_pickle = opened(target, connection, access=seen, budget=budget), connection.trust_pickle
         risk = membership.attack(
             oracle, inside, outside, train=_train(target, recipe, clone, trust_pickle, method), shadows=shadows,
             method=method, delta=delta, seed=seed, workers=jobs_of(workers),  # type: ignore[arg-type]
@@ -108,7 +89,7 @@ def command(
             audited = _audited(train, inside, canaries, delta, seed)
             result, lines = result | {"epsilon_audit": audited.as_dict()}, [*lines, f"By canaries, {audited}"]
         if copy is not None:
-            copied = opened(copy, trust_pickle=trust_pickle or None)
+            copied = opened(copy, Connection(trust_pickle=trust_pickle))
             both = membership.on_copy(oracle, copied, inside, outside, method=risk.method, train=train,  # type: ignore[arg-type]
                                       shadows=shadows, seed=seed)  # fmt: skip
             result, lines = result | {"on_copy": both.as_dict()}, [*lines, _copy_text(both)]

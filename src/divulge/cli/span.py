@@ -11,18 +11,13 @@ from typer.core import TyperGroup
 from divulge.cli.common import Json, Out, Quiet, Seed, session, show
 from divulge.cli.target_options import (
     Budget,
+    Connection,
     DataDir,
-    Fix,
-    InputShape,
     Journal,
-    RateLimit,
-    Request,
-    Response,
     Target,
     TargetColumn,
-    TokenEnv,
-    TrustPickle,
     opened,
+    with_connection,
 )
 from divulge.core.errors import DivulgeError, InvalidInput
 from divulge.core.storage import replacing
@@ -60,6 +55,7 @@ Precision = Annotated[
 
 
 @app.command("recover")
+@with_connection
 def recover(
     target: Target,
     access: Access = "gradient",
@@ -96,14 +92,8 @@ def recover(
         Path | None,
         typer.Option(metavar="FOLDER|FILE.npy", help="A saved span, or rows, to measure the largest angle to."),
     ] = None,
-    input_shape: InputShape = None,
-    fix: Fix = None,
     journal: Journal = None,
-    token_env: TokenEnv = None,
-    rate_limit: RateLimit = None,
-    request: Request = None,
-    response: Response = None,
-    trust_pickle: TrustPickle = False,
+    connection: Connection = Connection(),
     seed: Seed = 0,
     out: Out = None,
     json: Json = False,
@@ -113,10 +103,8 @@ def recover(
     with session(json=json, quiet=quiet):
         _check_choices(access, method, precision)
         oracle = opened(
-            target, access="weights" if precision == "extended" else access, budget=budget,
-            precision="double" if precision == "double" else "native", input_shape=input_shape, fix=fix,
-            trust_pickle=trust_pickle, journal=journal, token_env=token_env, rate_limit=rate_limit,
-            request=request, response=response,
+            target, connection, access="weights" if precision == "extended" else access, budget=budget,
+            precision="double" if precision == "double" else "native", journal=journal,
         )  # fmt: skip
         compared = _reference(reference) if reference is not None else None
         printed = method == "paper" or precision == "extended"
@@ -150,6 +138,7 @@ def recover(
 
 
 @app.command("obfuscate")
+@with_connection
 def obfuscate(
     target: Target,
     inputs: Annotated[
@@ -168,14 +157,8 @@ def obfuscate(
     ] = False,
     access: Access = "gradient",
     precision: Precision = "double",
-    input_shape: InputShape = None,
-    fix: Fix = None,
     journal: Journal = None,
-    token_env: TokenEnv = None,
-    rate_limit: RateLimit = None,
-    request: Request = None,
-    response: Response = None,
-    trust_pickle: TrustPickle = False,
+    connection: Connection = Connection(),
     seed: Seed = 0,
     out: Out = None,
     json: Json = False,
@@ -190,11 +173,7 @@ def obfuscate(
 
         from divulge import span as spans
 
-        oracle = opened(
-            target, access=access, precision=precision, input_shape=input_shape, fix=fix, trust_pickle=trust_pickle,
-            journal=journal, token_env=token_env, rate_limit=rate_limit,
-            request=request, response=response,
-        )  # fmt: skip
+        oracle = opened(target, connection, access=access, precision=precision, journal=journal)
         originals = _read_inputs(inputs, oracle.input_dim)[:rows]
         found = spans.load(span) if span is not None else _recovered(oracle, seed)
         limits = _bounds(bounds)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -111,22 +115,54 @@ def fixed_of(words: list[str] | None) -> dict[str, float] | None:
     return fixed or None
 
 
-def opened(
-    target: str,
-    *,
-    input_shape: str | None = None,
-    fix: list[str] | None = None,
-    request: str | None = None,
-    **options: Any,
-) -> Oracle:
+@dataclass(frozen=True)
+class Connection:
+    """The options with which every command says how its target is reached; ``with_connection`` reads them."""
+
+    input_shape: InputShape = None
+    fix: Fix = None
+    token_env: TokenEnv = None
+    rate_limit: RateLimit = None
+    request: Request = None
+    response: Response = None
+    trust_pickle: TrustPickle = False
+
+    def options(self) -> dict[str, Any]:
+        """The same as ``divulge.oracle`` and ``divulge.audit`` take it."""
+        return {
+            "input_shape": shape_of(self.input_shape),
+            "fixed": fixed_of(self.fix),
+            "token_env": self.token_env,
+            "rate_limit": self.rate_limit,
+            "request": request_of(self.request),
+            "response": self.response,
+            "trust_pickle": self.trust_pickle,
+        }
+
+
+def with_connection(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command every option of ``Connection`` in place of its parameter ``connection``."""
+    signature = inspect.signature(command)
+    hints = get_type_hints(command, include_extras=True) | get_type_hints(Connection, include_extras=True)
+    grouped = inspect.signature(Connection).parameters
+    expanded: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        expanded += grouped.values() if name == "connection" else [parameter]
+
+    @functools.wraps(command)
+    def expanded_command(**options: Any) -> None:
+        command(connection=Connection(**{name: options.pop(name) for name in grouped}), **options)
+
+    typed = [parameter.replace(annotation=hints[parameter.name]) for parameter in expanded]
+    expanded_command.__signature__ = signature.replace(parameters=typed)  # type: ignore[attr-defined]
+    expanded_command.__annotations__ = {parameter.name: parameter.annotation for parameter in typed}
+    return expanded_command
+
+
+def opened(target: str, connection: Connection, **options: Any) -> Oracle:
     """The oracle of a command's target; options that were not given are left to ``divulge.oracle``."""
     import divulge
 
     given = {name: value for name, value in options.items() if value is not None}
-    said: dict[str, Any] = {
-        "input_shape": shape_of(input_shape),
-        "fixed": fixed_of(fix),
-        "request": request_of(request),
-    }
-    oracle: Oracle = divulge.oracle(target, **said, **given)
+    oracle: Oracle = divulge.oracle(target, **connection.options(), **given)
     return oracle

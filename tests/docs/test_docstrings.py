@@ -6,6 +6,7 @@ import ast
 import inspect
 import itertools
 import logging
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -103,3 +104,14 @@ def test_the_site_has_nothing_to_warn_about(caplog: pytest.LogCaptureFixture) ->
                 if thing.docstring is not None:
                     _ = thing.docstring.parsed
     assert [record.getMessage() for record in caplog.records if record.name == "griffe"] == []
+
+
+@pytest.mark.parametrize("package", sorted({path.relative_to(SOURCE).parts[0] for path in SOURCE.rglob("*.py")}))
+def test_files_that_docstrings_name_exist(package: str) -> None:
+    """A name such as ``layers/peeling.py`` is the end of a module's path; files of the user's own are examples."""
+    there = [path.as_posix() for path in SOURCE.rglob("*.py")]
+    examples = ("file.py", "code.py", "my_code.py", "my_script.py")
+    for path in sorted((SOURCE / package).rglob("*.py")) if (SOURCE / package).is_dir() else [SOURCE / package]:
+        named = re.findall(r"[\w/]+\.py\b", path.read_text(encoding="utf-8"))
+        missing = {name for name in named if not any(module.endswith(f"/{name}") for module in there)}
+        assert not missing - {*examples}, f"{path} names {', '.join(sorted(missing))}"

@@ -2,10 +2,10 @@
 
 ``method="paper"`` is the joint loss l_G + lambda l_M as printed. The default departs from it where it was measured to
 learn more from the same queries: gradients of logits, both terms in units of the target's spread (matching_loss.py),
-gates that the gradient loss can move (gates.py), random combinations of the outputs for convolutional students, and,
-if asked for, several students together, self-training on unlabelled inputs and chosen queries. Choices are made on a
-held-out part of the queries, never on true labels. A student of one linear layer is solved in closed form, and one with
-one hidden ReLU layer is solved where the queries determine it (students/solved_hidden_layer.py).
+gates that the gradient loss can move (relu_gates.py), random combinations of the outputs for convolutional students.
+If asked for, there are several students together, self-training on unlabelled inputs and chosen queries. Choices are
+made on a held-out part of the queries, never on true labels. A student of one linear layer is solved in closed form,
+and one with one hidden ReLU layer is solved where the queries determine it (students/solved_hidden_layer.py).
 
 The queries are asked here; what is learned from the answers (task.py) needs no oracle and may be done on workers.
 """

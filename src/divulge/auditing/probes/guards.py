@@ -27,7 +27,7 @@ VALUES: Final = "exact copy from values"
 LABELS: Final = "exact copy from labels"
 """The exact attacks; the one from labels runs once."""
 Measured = dict[str, tuple[Any, list[Any]]]
-"""The price of each guard and what each attack got behind it (``protection.endpoint``); "" is no guard."""
+"""The price of each guard and what each attack got behind it (``protection.guard_study``); "" is no guard."""
 
 
 def _obstacle(target: Target) -> str:

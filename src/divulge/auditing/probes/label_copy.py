@@ -17,7 +17,7 @@ from divulge.report.text import asked
 
 NAME = "copy-from-labels"
 LABELS_PER_PARAMETER = 70
-"""Labels for each parameter of the network, from experiments/benchmarks/extraction_labels.py."""
+"""Labels for each parameter of the network, from ``python -m experiments extraction_labels``."""
 SECONDS_PER_LABEL = 4e-5
 
 

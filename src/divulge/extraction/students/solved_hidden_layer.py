@@ -1,8 +1,8 @@
 """A student of one hidden ReLU layer, solved and not fitted, where the gradients of a few queries determine it.
 
-jacobians.py finds the neurons; the biases and the level are linear least squares on the values. SmoothGrad averages the
-gates over noise, and the signs of the neurons are then found from the values too. Milli 2019 fit a student by descent
-instead.
+``gradients/jacobian_factors.py`` finds the neurons. The biases and the level are linear least squares on the values.
+SmoothGrad averages the gates over noise, and the signs of the neurons are then found from the values too. Milli 2019
+fit a student by descent instead.
 """
 
 from __future__ import annotations

@@ -146,6 +146,7 @@ def test_membership_and_attributes() -> None:
     assert risk.advantage.low <= float(risk.advantage) <= risk.advantage.high
 
 
+@pytest.mark.slow
 def test_protection_and_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = divulge.protection.reconstruction_bound
     for spent in ({"epsilon": 8.0}, {"rdp": (2.0, 1.0)}, {"zcdp": 0.5}, {"gaussian": 1.0}):

@@ -177,6 +177,7 @@ def test_weights_say_at_least_as_much_as_answers() -> None:
     assert weights.success
 
 
+@pytest.mark.slow
 def test_all_columns_or_those_named_without_the_constant_ones(recalled: Any) -> None:
     _, X, y = recalled
     wide = np.column_stack([X[:, :2], np.ones(len(X))])

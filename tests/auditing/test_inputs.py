@@ -85,6 +85,7 @@ def test_a_function_without_data_is_asked_for_the_shape_of_its_inputs():
         open_target(lambda X: X @ np.ones(3), None, AuditOptions())
 
 
+@pytest.mark.slow
 def test_tokens_are_learned_by_an_embedding(words):
     assert (words.kind, words.kind_is_known, words.vocabulary, words.access) == ("unknown", False, 50, "value")
     pool, rest = words.unseen[:1000], words.unseen[1000:]

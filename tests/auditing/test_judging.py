@@ -85,7 +85,8 @@ def test_a_copy_to_the_precision_of_the_answers_counts_whatever_the_data(only_pr
 
 
 @pytest.mark.slow
-def test_data_that_the_model_cannot_read_is_said_first() -> None:
+def test_data_that_the_model_cannot_read_is_said_first(only_probes: Any) -> None:
+    only_probes("copy-from-values")
     from sklearn.datasets import load_diabetes, load_iris
     from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -197,7 +198,8 @@ def test_findings_name_only_the_protection_that_was_measured_or_proven_against_t
 
 
 @pytest.mark.slow
-def test_commands_repeat_a_finding_as_it_was_made(tmp_path: Path) -> None:
+def test_commands_repeat_a_finding_as_it_was_made(tmp_path: Path, only_probes: Any) -> None:
+    only_probes("copy-from-values", "span-from-values")
     recipe = divulge.Recipe(widths=[8, 4, 1], loss="logistic", precision="float64")
     folder = tmp_path / "my model"
     divulge.models.save(recipe.initial_model(), folder)

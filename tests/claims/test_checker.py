@@ -240,6 +240,7 @@ def scored(members, others):
     return SimpleNamespace(scores=members, non_member_scores=others, method="combined")
 
 
+@pytest.mark.slow
 def test_figures_of_membership_that_the_scores_do_not_give():
     draw = np.random.default_rng(0)
     members, others = draw.normal(0.5, 1, 400), draw.normal(0, 1, 400)
@@ -271,6 +272,7 @@ def hidden(right):
     return Call("attribute-inference", "attributes.attack", (None, X, draw.integers(0, 2, 400)), {"column": 0}, result)
 
 
+@pytest.mark.slow
 def test_a_column_that_is_said_to_be_given_away_and_is_not():
     for right, stated, holds in ((0.9, 0.9, True), (0.5, 0.9, False)):
         rows = {"0": ("0", stated, 0.5, 0.4, 0.3)}

@@ -151,6 +151,7 @@ def test_probabilities_of_zero_and_one_do_not_make_a_copy_exact():
     assert not stolen.exact
 
 
+@pytest.mark.slow
 def test_a_forest_that_is_no_small_tree_ends_with_a_reason():
     forest = RandomForestClassifier(10, random_state=0).fit(*CANCER)
     oracle = divulge.oracle(forest, access="value")

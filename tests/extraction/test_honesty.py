@@ -100,6 +100,7 @@ def test_a_model_that_is_swapped_midway_is_never_exact() -> None:
         assert not attack(divulge.oracle(Function(swapped), access="gradient", input_shape=[6]), seed=0).exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.6, 0.999])
 @pytest.mark.parametrize("hidden", [0, 3])
 def test_a_copy_from_labels_that_is_called_equivalent_explains_every_row_of_a_swapped_model(

@@ -142,6 +142,7 @@ def test_exact_recall_is_found_with_labels_alone() -> None:
     assert risk.ledger.label == risk.queries == 400 * 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["exact answers", "rounded probabilities"])
 def test_records_that_the_model_never_saw_are_not_told_apart_where_answers_are_all_alike(kind: str) -> None:
     draw = np.random.default_rng(0)

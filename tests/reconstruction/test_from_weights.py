@@ -88,6 +88,7 @@ def test_a_run_that_died_goes_on_from_its_batches(target: Target, tmp_path: Path
     assert torch.equal(more.everything, whole.everything)
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_kept_by_a_shorter_search(target: Target, found: Reconstruction) -> None:
     began = time.perf_counter()
     short = reconstruction.from_weights(target.model, mean=target.mean, seconds=3, settings=Settings(steps=100_000))
@@ -97,6 +98,7 @@ def test_a_time_limit_is_kept_by_a_shorter_search(target: Target, found: Reconst
     assert any("steps" in note for note in short.notes)
 
 
+@pytest.mark.slow
 def test_much_time_for_a_small_model_gives_batch_after_batch(target: Target) -> None:
     long = reconstruction.from_weights(target.model, mean=target.mean, seconds=2, settings=Settings(steps=20))
     assert long.restarts > 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,12 @@ from divulge.report.text import asked, duration, measure, number
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>|`**[a](javascript:b)"
 
 
+@cache
+def grid() -> bytes:
+    return picture_grid([("a", np.random.default_rng(0).random((3, 64)))], (1, 8, 8))
+
+
 def finding(name: str = "copy-from-values", severity: str = "high", text: str = "plain", **more: object) -> Finding:
-    grid = picture_grid([("a", np.random.default_rng(0).random((3, 64)))], (1, 8, 8))
     options = {
         "name": name,
         "question": "copy",
@@ -41,7 +46,7 @@ def finding(name: str = "copy-from-values", severity: str = "high", text: str = 
         "seconds": 1.5,
         "remedies": (text,),
         "command": f"divulge extract {text}",
-        "pictures": (Picture(grid, text, text),),
+        "pictures": (Picture(grid(), text, text),),
         "tables": (Table(text, (text, "b"), ((text, 1),)),),
         "notes": (text,),
     }

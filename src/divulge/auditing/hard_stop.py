@@ -4,7 +4,7 @@ Attacks poll a deadline at every query and progress report. Computations of othe
 our own are long. The alarm needs the main thread and a system that has it; elsewhere the polls are all there is. It
 cannot interrupt a single call into compiled code, and is raised when that call returns. It waits for the end of an
 import: a module that is imported in part stays broken for the rest of the process. Python drops what is raised in the
-callback of a weak reference or in a destructor; the alarm then rings again at once. Where it interrupts the end of a
+callback of a weak reference or in a destructor; the alarm is then set again at once. Where it interrupts the end of a
 ``torch.no_grad`` block, gradients would stay off; they are set back.
 """
 
@@ -38,7 +38,7 @@ def hard_stop(seconds: float, *, given: float) -> Iterator[None]:
         yield
         return
 
-    def ring(number: int, frame: FrameType | None) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         if not importing(frame):
             raise TimeUp(too_short(given))
         signal.setitimer(signal.ITIMER_REAL, SOON, AGAIN)
@@ -52,7 +52,7 @@ def hard_stop(seconds: float, *, given: float) -> Iterator[None]:
             hook(raised)
 
     gradients = torch.is_grad_enabled()
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, stop)
     sys.unraisablehook = dropped
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), AGAIN)
     try:

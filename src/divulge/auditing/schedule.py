@@ -203,7 +203,7 @@ def _fault(fault: Exception, allowed: float) -> str:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """The end of the time, if that is what this error comes from: the alarm may ring inside a call of the model."""
+    """The end of the time, if that is what this error comes from: the alarm may go off inside a call of the model."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TimeUp):

@@ -94,10 +94,7 @@ def command(
         like_data = data != "gaussian" and method != "trees"
         _for_training(student=student, queries=queries != "100", data=like_data, choose=choose != "random",
                       ensemble=ensemble != 1, unlabelled=unlabelled, steps=steps, workers=workers)  # fmt: skip
-        if guard:
-            from divulge.oracles import guards
-
-            oracle = guards.guard(guard)(oracle)
+        oracle = _guarded(oracle, guard)
         if access == "label":
             from divulge.cli.extract_from_labels import Asked as FromLabels
             from divulge.cli.extract_from_labels import rebuild
@@ -129,6 +126,12 @@ def command(
         deliver_copy(stolen, out, _text(stolen, out), onnx=onnx, json_wanted=json, quiet=quiet)
         if not stolen.close:
             raise typer.Exit(NOT_COPIED)
+
+
+def _guarded(oracle: Oracle, guard: str) -> Oracle:
+    from divulge.oracles import guards
+
+    return guards.guard(guard)(oracle) if guard else oracle
 
 
 def _check(access: str, method: str) -> None:

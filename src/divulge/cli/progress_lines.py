@@ -1,6 +1,6 @@
 """Where a command stands, in lines of at most 80 columns: what is done, what runs, and until when.
 
-A stage that has ended gives way to the next one, and a stage whose work is done does not spin.
+A stage that has ended is replaced by the next one, and a stage whose work is done shows no moving spinner.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.fft import dct
 from torch import Tensor
 
 SMALLEST = 8
@@ -95,4 +94,6 @@ def as_picture(x: Any, shape: Sequence[int], *, scaling: Scaling = "stretch") ->
 
 def cosine_transform(size: int) -> Tensor:
     """The orthonormal cosine transform as a matrix, [frequency, place]."""
+    from scipy.fft import dct  # takes a quarter of a second to load
+
     return torch.from_numpy(dct(np.eye(size), axis=0, norm="ortho"))

@@ -168,7 +168,7 @@ class _Notebook:
             self._display.update(page)
 
     def _in_kernel(self) -> bool:
-        """Whether this is a notebook's kernel; the end of each cell is listened for from then on."""
+        """Whether this is a notebook's kernel; from then on the end of each cell is observed."""
         shell = sys.modules["IPython"].get_ipython()
         if shell is None or not hasattr(shell, "kernel"):
             return False

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import binom
 
 from divulge.core.errors import InvalidInput
 from divulge.core.statistics import rate_at_least, rate_at_most
@@ -176,6 +175,8 @@ def rate_at(positive: Scores, negative: Scores, fpr: float, confidence: float = 
             f"{m:,} non-members cannot show a false positive rate of {level:g}; it takes at least "
             f"{math.ceil(1 / level - 1e-9):,}. Give more non-members or ask for a higher rate."
         )
+    from scipy.stats import binom  # takes half a second to load
+
     tail = (1 - confidence) / 4  # each side: half for the threshold, half for the rate at it
     fewest, most = int(binom.ppf(tail, m, level)), int(binom.isf(tail, m, level))
     hits = _above(inside, outside, math.floor(level * m + 1e-9))

@@ -78,10 +78,8 @@ def undo_guard(
     truth = plain.value(rows).double().cpu()
     first = view.value(rows).double().cpu()
     repeated = view.value(rows.repeat(REPEATS, 1)).double().cpu().reshape(REPEATS, *first.shape)
-    silent = oracle(
-        lambda X: torch.zeros(len(X), plain.output_dim, dtype=torch.float64), input_shape=(plain.input_dim,)
-    )
-    drawn = [guard(name, seed=guess)(silent).value(rows).double().cpu() for guess in guesses]
+    zero = oracle(lambda X: torch.zeros(len(X), plain.output_dim, dtype=torch.float64), input_shape=(plain.input_dim,))
+    drawn = [guard(name, seed=guess)(zero).value(rows).double().cpu() for guess in guesses]
     spread = max(float(truth.std()), torch.finfo(torch.float64).tiny)
 
     def error(answers: Tensor) -> float:

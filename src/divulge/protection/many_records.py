@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.stats import binom
 
 from divulge.core.validation import checked_number, checked_whole
 from divulge.protection import bounds
@@ -77,6 +76,8 @@ def many_records_bound(
     >>> round(many_records_bound(0.01, 1, 1, gaussian=1.0), 3)  # one record: the bound for one
     0.092
     """
+    from scipy.stats import binom  # takes half a second to load
+
     checked_whole("records", records, at_least=1)
     checked_whole("rebuilt", rebuilt, at_least=1, at_most=records)
     given = {"epsilon": epsilon, "zcdp": zcdp, "gaussian": gaussian}

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import fisher_exact, mannwhitneyu
 from torch import Tensor
 
 from divulge.core.errors import EmptyBatch, InvalidInput, NonFiniteInput, WrongShape
@@ -144,6 +143,8 @@ class Match:
         """One-sided Fisher test of whether training inputs pass ``threshold`` more often than unseen inputs."""
         if self.control is None:
             return None
+        from scipy.stats import fisher_exact  # takes half a second to load
+
         seen, unseen = self.correlation > threshold, self.control.correlation > threshold
         table = [[int(seen.sum()), int((~seen).sum())], [int(unseen.sum()), int((~unseen).sum())]]
         return float(fisher_exact(table, alternative="greater").pvalue)
@@ -326,6 +327,8 @@ def _threshold(given: float | None, control: Scores | None) -> tuple[float, floa
 def _p_value(scores: Scores, control: Scores | None) -> float | None:
     if control is None:
         return None
+    from scipy.stats import mannwhitneyu  # takes half a second to load
+
     return float(mannwhitneyu(scores.correlation.numpy(), control.correlation.numpy(), alternative="greater").pvalue)
 
 

@@ -15,11 +15,11 @@ from torch.nn import functional
 
 from divulge.core.progress import report
 
-LOOK, PATIENCE = 25, 20
-"""Steps of alternating projection between two looks at which candidates have arrived, and looks without a new one
+CHECK_EVERY, MOST_CHECKS = 25, 20
+"""Steps of alternating projection between two checks of which candidates have converged, and checks without a new one
 after which the search is given up."""
 STILL = 0.8
-"""A candidate has arrived when a look brings it no nearer than this times what it was."""
+"""A candidate has converged when a check finds it no nearer than this times what it was."""
 INDEPENDENT = 1e-3
 """An element is new if at least this share of it lies outside the span of those found before."""
 
@@ -55,7 +55,7 @@ def elements(space: Space, tolerance: float, generator: torch.Generator) -> tupl
     u, v = _starts(space, spanned, 2 * rank, generator)
     before = torch.full((len(u),), torch.inf, dtype=torch.float64)
     in_vain = 0
-    while len(found) < rank and in_vain < PATIENCE:
+    while len(found) < rank and in_vain < MOST_CHECKS:
         u, v = _closer(space, u, v)
         g, w, off, hard = _arrivals(space, u, v)
         done = (off <= tolerance) & (hard | (off > STILL * before))
@@ -87,7 +87,7 @@ def _starts(space: Space, spanned: Tensor, count: int, generator: torch.Generato
 
 def _closer(space: Space, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Candidates after some steps of alternating projection; gates of one sign, which is made positive."""
-    for _ in range(LOOK):
+    for _ in range(CHECK_EVERY):
         inside = space.matrices(space.coordinates(u, v))
         u = (inside @ v[:, :, None])[:, :, 0]
         u = (u * u.sum(dim=1, keepdim=True).sign()).clamp_min(0)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.stats import binom
 
 from divulge.extraction.labels.asking import Array, bisect_all, together
 from divulge.extraction.labels.source import LabelSource
@@ -167,6 +166,8 @@ def contradicts_earlier_answers(copy: Decides, source: LabelSource, spread: floa
     other = other[inside & (away > CLEAR * (spread + size))]
     if source.lead == 1:
         return bool(len(other))
+    from scipy.stats import binom  # takes half a second to load
+
     wrong, first = np.zeros(len(rows), dtype=bool), FIRST
     wrong[other] = True
     while first <= len(rows) // 2:

@@ -65,7 +65,7 @@ def unswitched(network: nn.Module, X: Tensor) -> int:
 
 
 def _assembled(student: nn.Module, answers: Answers, found: Factors) -> nn.Module:
-    """The student with these neurons; those that no query switched on stay silent."""
+    """The student with these neurons; the weights of those that no query switched on are zero."""
     inward, outward = found.inward, found.outward
     read = _from_values if found.averaged else _from_gates
     signs, bias, level = read(answers, answers.X @ inward.T, outward, found.gates.T)

@@ -59,7 +59,7 @@ def opened(start: Start) -> nn.Module:
 
 @dataclass(frozen=True)
 class Found:
-    """Inputs, with what speaks for each of them."""
+    """Inputs, with the evidence for each of them."""
 
     X: Tensor
     """[m, d]."""

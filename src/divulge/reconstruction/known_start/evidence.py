@@ -42,7 +42,7 @@ class Evidence:
 
 
 def evidence(X: Tensor, zero: Tensor | None, pair: LayerPair, bounds: ValueBounds | None) -> Evidence:
-    """What speaks for inputs X [m, d] whose rows vanish at ``zero`` [m, h]."""
+    """The evidence for inputs X [m, d] whose rows vanish at ``zero`` [m, h]."""
     outside = X.new_zeros(len(X))
     if bounds is not None:
         shown = X if bounds.mean is None else X + bounds.mean.to(X)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.neighbors import KNeighborsClassifier
 
 import divulge
+from divulge import membership
+from divulge.auditing.probes.membership import _title, outcome_of
 from divulge.core.errors import DivulgeError, InvalidInput
 
 Data = tuple[tuple[Any, Any], tuple[Any, Any]]
@@ -302,3 +305,50 @@ def test_non_members_of_another_kind(cancer: Data, forest: Any, change: Any, sen
 def test_options_that_do_not_fit(cancer: Data, forest: Any, options: Any, sentence: str) -> None:
     with pytest.raises(DivulgeError, match=sentence):
         divulge.membership.attack(forest, *cancer, **options)
+
+
+class TestOneExposedClass:
+    """A model that remembers its positives only: told apart in that class, drowned among the others."""
+
+    @pytest.fixture(scope="class")
+    def risk(self):
+        rng = np.random.default_rng(3)
+        X, U = rng.standard_normal((2, 1000, 4))
+        y, v = ((np.arange(1000) % 20 == 0).astype(int) for _ in range(2))
+        remembered = {row.tobytes() for row in X[y == 1]}
+
+        def answer(rows):
+            sure = np.array([row.tobytes() in remembered for row in np.asarray(rows, dtype=np.float64)])
+            return np.where(sure, 4.0, rng.standard_normal(len(rows)))
+
+        return membership.attack(answer, (X, y), (U, v), method="loss", seed=0)
+
+    def test_members_as_a_whole_are_hardly_told_apart_and_the_class_is_named(self, risk):
+        assert risk.auc < 0.6
+        assert risk.exposed_class == "1"
+        assert risk.by_class["1"]["auc_at_least"] > 0.8
+        assert risk.success
+
+    def test_the_audit_says_so(self, risk):
+        assert outcome_of(risk) == "succeeded"
+        whole = dataclasses.replace(risk, auc_interval=(0.48, 0.55))
+        assert "of class 1" in _title("succeeded", whole)
+        assert "in that class" in _title("succeeded", whole)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_class_is_called_exposed_where_nothing_was_learned(seed):
+    rng = np.random.default_rng([seed, 9])
+    X, U = rng.standard_normal((2, 600, 4))
+    y, v = rng.integers(0, 6, (2, 600))
+    answer = lambda rows: rows @ np.ones((4, 6)) * np.arange(6)  # noqa: E731
+    risk = membership.attack(answer, (X, y), (U, v), method="loss", seed=seed)
+    assert risk.exposed_class is None
+
+
+def test_a_class_of_few_records_is_not_judged_alone():
+    rng = np.random.default_rng(0)
+    X, U = rng.standard_normal((2, 100, 3))
+    y = np.r_[np.ones(10, dtype=int), np.zeros(90, dtype=int)]
+    risk = membership.attack(lambda rows: rows @ np.ones(3), (X, y), (U, y), method="loss", seed=0)
+    assert risk.by_class["1"]["auc_at_least"] is None

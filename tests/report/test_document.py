@@ -180,7 +180,8 @@ def test_a_report_with_nothing_to_show_says_so() -> None:
     empty = report(finished=False)
     assert empty.severity == "none"
     assert "no proof" in empty.html()
-    assert "stopped early" in empty.html()
+    assert "time ended" in empty.html()
+    assert "stopped early" in report(finished=False, interrupted=True).html()
     assert not empty.reaches("low")
     assert report(finding(severity="critical")).reaches("high")
 

@@ -27,7 +27,7 @@ from divulge.membership.epsilon import epsilon_of_scores
 from divulge.membership.exposure import kinds_of_exposed
 from divulge.membership.records import Records, checked_sides
 from divulge.membership.reference_models import MOST, References, Train, reference_models
-from divulge.membership.result import LEVELS, Membership
+from divulge.membership.result import LEVELS, Membership, exposed_class_of
 from divulge.oracles import Access
 from divulge.oracles.factory import is_plain_function
 from divulge.oracles.local.named_inputs import vocabulary_of
@@ -42,6 +42,12 @@ WITH_REFERENCES: frozenset[str] = frozenset({"rmia", "rmia-offline", "lira", "li
 CONFIDENCE = 0.95
 MOST_CLASSES = 100
 """Classes and subgroups that a result lists."""
+FEWEST_OF_A_CLASS = 30
+"""Members and non-members that a class needs for a claim of its own: the interval of its area is asymptotic."""
+CLASS_CONFIDENCE = 0.99
+"""That no class is called exposed by chance, over all classes together."""
+STRONGER = "With train=, reference models make the attack stronger (rmia, lira)."
+"""The note of an attack that had no reference models."""
 Array = NDArray[np.float64]
 Pair = tuple[Array, Array]
 Sides = tuple[NDArray[Any], NDArray[Any]]
@@ -173,7 +179,7 @@ def _result(
     scored, rest = scores.inside, scores.outside
     auc = area(scored, rest)
     half = np.random.default_rng([seed, 5]).permutation(len(rest))
-    labelled = case.model.task == "classification"
+    by_class = _by_value(scored, rest, inside.y, outside.y) if case.model.task == "classification" else {}
     return Membership(
         scores=scored,
         non_member_scores=rest,
@@ -184,11 +190,11 @@ def _result(
         epsilon=epsilon_of_scores(*scores.blind, delta=delta, confidence=CONFIDENCE, seed=seed),
         delta=delta,
         confidence=CONFIDENCE,
-        by_class=_by_value(scored, rest, inside.y, outside.y) if labelled else {},
+        by_class=by_class,
         by_group={} if groups is None else _by_value(scored, rest, *groups),
         kinds=kinds_of_exposed(inside, scored, seed),
         seed=seed,
-        reason=_reason(auc, shift),
+        reason=_reason(auc, shift, by_class),
         facts={
             "reference_models": case.shadows if run["method"] in WITH_REFERENCES else 0,
             "task": case.model.task,
@@ -293,23 +299,26 @@ def _classes(case: _Case) -> tuple[Any, Any]:
 
 def _by_value(scored: Array, rest: Array, own: Any, others: Any) -> dict[str, dict[str, Any]]:
     """The area, and the rate at 1 %, for each class or subgroup that both sides have."""
+    sides = {value: (scored[own == value], rest[others == value]) for value in np.unique(own)[:MOST_CLASSES]}
+    judged = max(1, sum(min(map(len, pair)) >= FEWEST_OF_A_CLASS for pair in sides.values()))
+    level = 1 - (1 - CLASS_CONFIDENCE) / judged
     found: dict[str, dict[str, Any]] = {}
-    for value in np.unique(own)[:MOST_CLASSES]:
-        mine, theirs = scored[own == value], rest[others == value]
+    for value, (mine, theirs) in sides.items():
         if len(theirs) == 0:
             continue
-        enough = len(theirs) >= 100
+        judgeable = min(len(mine), len(theirs)) >= FEWEST_OF_A_CLASS
         found[str(value)] = {
             "members": len(mine),
             "non_members": len(theirs),
             "auc": list(area(mine, theirs)),
-            "tpr_at_0.01": list(rate_at(mine, theirs, 0.01)) if enough else None,
+            "auc_at_least": area(mine, theirs, level).low if judgeable else None,
+            "tpr_at_0.01": list(rate_at(mine, theirs, 0.01)) if len(theirs) >= 100 else None,
         }
     return found
 
 
-def _reason(auc: Estimate, shift: Estimate) -> str:
-    if auc.low <= 0.5:
+def _reason(auc: Estimate, shift: Estimate, by_class: dict[str, dict[str, Any]]) -> str:
+    if auc.low <= 0.5 and exposed_class_of(by_class) is None:
         return (
             f"The scores do not tell members from non-members: AUC {auc.value:.3f}, 95 % interval {auc.low:.3f} to "
             f"{auc.high:.3f}."
@@ -338,7 +347,7 @@ def _notes(case: _Case, method: Method, shift: Estimate, left_out: int) -> tuple
             f"{round(1 / few[0]):,}."
         )
     if case.train is None and method != "gradient":
-        notes.append("With train=, reference models make the attack stronger (rmia, lira).")
+        notes.append(STRONGER)
     notes.append("The limit on epsilon holds where chance decided who became a member.")
     return tuple(notes)
 

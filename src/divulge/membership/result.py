@@ -43,7 +43,9 @@ class Membership(AttackResult):
     confidence : float
         The confidence with which it holds.
     by_class : dict
-        For each class the number of members, the area with its interval, and the rate at a false positive rate of 1 %.
+        For each class the number of members, the area with its interval, the limit that the areas of all classes
+        together exceed with a confidence of 99 % (None below 30 records a side), and the rate at a false positive rate
+        of 1 %.
     by_group : dict
         The same for each subgroup that the caller named.
     kinds : dict
@@ -63,6 +65,11 @@ class Membership(AttackResult):
     by_class: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_group: dict[str, dict[str, Any]] = field(default_factory=dict)
     kinds: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def exposed_class(self) -> str | None:
+        """The class whose members are told from others most surely; None where that may be chance."""
+        return exposed_class_of(self.by_class)
 
     def tpr(self, fpr: float) -> tuple[float, float, float]:
         """The share of members found when at most a share ``fpr`` of non-members is taken for members.
@@ -149,3 +156,10 @@ class Membership(AttackResult):
             "by_group": self.by_group,
             "kinds": self.kinds,
         }
+
+
+def exposed_class_of(by_class: dict[str, dict[str, Any]]) -> str | None:
+    """The class with the largest proven area, if that is above one half."""
+    proven = {name: entry["auc_at_least"] for name, entry in by_class.items() if entry["auc_at_least"] is not None}
+    name = max(proven, key=lambda name: proven[name], default=None)
+    return name if name is not None and proven[name] > 0.5 else None

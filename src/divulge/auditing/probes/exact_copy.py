@@ -199,7 +199,7 @@ def _size(found: Any) -> dict[str, Any]:
     parameters = sum(p.numel() for p in found.model.parameters())
     return {
         "hidden_units_found": found.width,
-        "hidden_layers_found": len(found.widths),
+        "hidden_layers_found": sum(width > 0 for width in found.widths),
         "queries_per_parameter": found.queries / max(1, parameters),
     }
 

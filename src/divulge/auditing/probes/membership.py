@@ -99,13 +99,28 @@ def outcome_of(risk: Membership) -> Outcome:
     if not risk.success:
         return "failed"
     rate = risk.rates()[0.01]
-    clear = risk.auc_interval[0] >= CLEAR_AUC or (rate is not None and rate.low >= CLEAR_RATE)
+    surest = max(risk.auc_interval[0], 0.0 if risk.exposed_class is None else _of_class(risk)["auc_at_least"])
+    clear = surest >= CLEAR_AUC or (rate is not None and rate.low >= CLEAR_RATE)
     return "succeeded" if clear else "partly"
+
+
+def _of_class(risk: Membership) -> dict[str, Any]:
+    """The most exposed class's own entry."""
+    assert risk.exposed_class is not None
+    return risk.by_class[risk.exposed_class]
+
+
+def _title(outcome: Outcome, risk: Membership) -> str:
+    """The title; one class is named where its members are told apart and members as a whole are not."""
+    if outcome == "failed" or risk.exposed_class is None or risk.auc_interval[0] > 0.5:
+        return sentences.membership_title(outcome, risk.auc)
+    return sentences.membership_title(outcome, risk.auc, (risk.exposed_class, _of_class(risk)["auc"][0]))
 
 
 def _finding(
     target: Target, risk: Membership, checked: Membership, notes: list[str], started: float, seconds: float
 ) -> Finding:
+    from divulge.membership.attack import STRONGER
     from divulge.membership.figure import roc_figure
 
     assert target.inputs is not None
@@ -123,7 +138,7 @@ def _finding(
         name=NAME,
         question="membership",
         adversary=adversary,
-        title=sentences.membership_title(outcome, risk.auc),
+        title=_title(outcome, risk),
         outcome=outcome,
         severity=severity_of("membership", adversary, outcome),
         meaning=sentences.membership_meaning(outcome, rows_differ=outcome_of(risk) != outcome),
@@ -144,7 +159,7 @@ def _finding(
         command=commands.membership(target),
         pictures=(Picture(png(roc_figure(risk)), "The ROC curve on logarithmic axes", "Members against non-members."),),
         tables=_tables(risk),
-        notes=tuple(dict.fromkeys([*notes, *checked.notes])),
+        notes=tuple(note for note in dict.fromkeys([*notes, *checked.notes]) if risk is checked or note != STRONGER),
     )
 
 

@@ -8,13 +8,16 @@ from divulge.auditing.wording import count, percent, size
 from divulge.report.findings import Outcome
 
 
-def membership_title(outcome: Outcome, auc: float) -> str:
-    """The title of a membership attack."""
+def membership_title(outcome: Outcome, auc: float, exposed: tuple[str, float] | None = None) -> str:
+    """The title of a membership attack; ``exposed`` is the only class that is, with its own area."""
     if outcome == "failed":
         return f"The membership attack does not tell training records from others (AUC {size(auc)})"
     much = (
         "can be told from others" if outcome == "succeeded" else "can be told from others a little better than chance"
     )
+    if exposed is not None:
+        name, own = exposed
+        return f"Training records of class {name} {much} (AUC {size(own)} in that class, {size(auc)} in all)"
     return f"Training records {much} (AUC {size(auc)})"
 
 

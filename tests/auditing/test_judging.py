@@ -15,8 +15,10 @@ from divulge.auditing.fidelity import Judge
 from divulge.auditing.kinds import kind_by_asking, kind_by_layers, kind_of_module
 from divulge.auditing.opening import open_target
 from divulge.auditing.options import AuditOptions
-from divulge.auditing.probes.learned_copy import _outcome
+from divulge.auditing.probes.learned_copy import Point, _outcome
 from divulge.auditing.sentences import copies
+from divulge.core.result import Spent
+from divulge.core.statistics import clopper_pearson
 from divulge.report.findings import Finding, Table
 
 
@@ -229,3 +231,12 @@ def test_a_title_without_a_copy_says_what_a_constant_would_reproduce():
     said = copies.student_title("failed", 30, "value", 0.95, False, 0.9, 1.0, 2, 0.96)
     assert said.endswith("it reproduces 95.0% of its decisions, and always answering the same 96.0%")
     assert "same" not in copies.student_title("failed", 30, "value", -27.2, True, -30.0, -20.0, 2, 0.0)
+
+
+def test_the_stated_interval_of_a_copy_knows_how_few_rows_judged_it():
+    alike = Point(30, (0.96, 0.96, 0.96), {}, Spent())
+    assert alike.interval == (0.96, 0.96)
+    few, many = alike.interval_beyond(75), alike.interval_beyond(7500)
+    assert few[0] < 0.9 < many[0] < 0.96 < many[1] < few[1] <= 1
+    varied = Point(30, (0.90, 0.96, 0.99), {}, Spent())
+    assert varied.interval_beyond(75)[0] < min(varied.interval[0], clopper_pearson(71, 75)[0])

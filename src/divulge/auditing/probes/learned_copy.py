@@ -25,6 +25,7 @@ from divulge.auditing.target import JUDGING_NUMBERS, Target, drawn_rows
 from divulge.auditing.wording import percent
 from divulge.core.errors import BudgetExhausted
 from divulge.core.plots import curve
+from divulge.core.statistics import clopper_pearson
 from divulge.oracles.ledger import Spent
 from divulge.report.findings import ADVERSARIES, STOPPED_SHORT, Finding, Outcome, Picture, Table
 
@@ -60,7 +61,7 @@ class Point:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """A 95 % interval of the mean, by Student's t; the mean itself for one draw."""
+        """A 95 % interval of the mean over draws, by Student's t; the mean itself for one draw."""
         from scipy.stats import t
 
         n = len(self.likeness)
@@ -69,6 +70,15 @@ class Point:
         spread = math.sqrt(sum((share - self.mean) ** 2 for share in self.likeness) / (n - 1) / n)
         half = float(t.ppf(0.975, n - 1)) * spread
         return self.mean - half, min(1.0, self.mean + half)
+
+    def interval_beyond(self, rows: int) -> tuple[float, float]:
+        """The interval for decisions on all inputs, of which ``rows`` were judged: Clopper and Pearson's beside it."""
+        low, high = self.interval
+        least, most = clopper_pearson(round(self.mean * rows), rows)
+        return (
+            self.mean - math.hypot(self.mean - low, max(0.0, self.mean - least)),
+            self.mean + math.hypot(high - self.mean, max(0.0, most - self.mean)),
+        )
 
 
 def _obstacle(target: Target) -> str:
@@ -122,6 +132,8 @@ def _learned(target: Target, seconds: float, access: LearnedAccess, name: str) -
     best = max(points, key=lambda point: (point.interval[0], point.mean))
     draws, (low, high) = len(best.likeness), best.interval
     outcome = _outcome(judge, low, high)
+    if outcome != "inconclusive" and not judge.quantity:
+        low, high = best.interval_beyond(len(judge.rows))
     return Finding(
         name=name,
         question="copy",

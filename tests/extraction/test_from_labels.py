@@ -195,6 +195,17 @@ def test_neurons_that_are_always_on_are_said_not_to_be_visible():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_two_hidden_layers_are_rebuilt(seed):
+    model = balanced_network([12, 6, 4, 1], seed)
+    stolen = from_labels(divulge.oracle(model, access="label", budget=200_000), seed=seed, checks=1000)
+    assert stolen.equivalent, stolen.reason
+    assert stolen.widths[0] == 6
+    assert stolen.widths[1] <= 4  # the boundary need not meet every neuron of the second layer
+    assert stolen.check(divulge.oracle(model, access="label"), 20_000) == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("widths", "seed"), [([8, 4, 3, 1], 1), ([6, 5, 4, 3, 1], 2)])
 def test_deeper_networks_are_rebuilt_or_not_claimed(widths, seed):
     model = balanced_network(widths, seed)

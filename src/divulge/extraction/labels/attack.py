@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -36,6 +37,8 @@ from divulge.oracles.region import Region
 MOST_SLICES = 40
 REPAIR_CHECKS = 200
 """Points of the copy's boundary that are asked from both sides before it is repaired or accepted."""
+REPAIRS = 3
+"""How often a copy is mended with rows that verification contradicts, and verified anew."""
 REPEATED_ROWS, REPEATS = 24, 4
 """Rows that are asked several times before anything else, to see wrong labels."""
 RARE_ROWS, RARE_REPEATS = 400, 5
@@ -67,6 +70,8 @@ class LabelAttack:
         self.discovery = Discovery(self.survey, MOST_SLICES, self.beside)
         self.solver = OneHiddenLayer(self.survey, self.discovery, self._check)
         self.network: LabelNetwork | TwoLayerNetwork = self._constant(0)
+        self.repair: Callable[[list[Disagreement]], LabelNetwork | TwoLayerNetwork] | None = None
+        """Mends a copy of which the last check contradicted nothing, after verification did."""
         self.wrong: list[Disagreement] = []
         """Segments on which the last copy that was checked disagrees with the target."""
 
@@ -74,8 +79,12 @@ class LabelAttack:
         """The copy, equivalent or with the reason why it is not."""
         try:
             reason = self._rebuild()
-            asked = self.oracle.ledger.snapshot()
-            measured = agreement(self.network, self.survey, self.checks, self.own, self.random)
+            asked, measured = self._verified()
+            for _ in range(REPAIRS):
+                if reason or self.repair is None or not measured.wrong:
+                    break
+                self.network = self.repair(measured.wrong)
+                asked, measured = self._verified()
         except DivulgeError as error:
             if error.partial is None:
                 error.partial = self._result(str(error), None, self.oracle.ledger.snapshot())
@@ -87,6 +96,11 @@ class LabelAttack:
         if reason and self.source.lead == 1 and self._labels_flip():
             return self.run()
         return self._result(reason, measured, asked)
+
+    def _verified(self) -> tuple[Spent, Agreement]:
+        """What was asked before, and how far the copy agrees with the target on fresh rows."""
+        asked = self.oracle.ledger.snapshot()
+        return asked, agreement(self.network, self.survey, self.checks, self.own)
 
     def _labels_flip(self) -> bool:
         """Whether labels are wrong more rarely than the first test could show; if so everything starts again."""
@@ -103,10 +117,9 @@ class LabelAttack:
             self.source.test_repeats(survey.rows(REPEATED_ROWS), REPEATS)
         if self.source.hopeless:
             return reasons.random_labels(self.source.wrong)
-        if not self._first_slices():
+        if not survey.first_edges():
             return self._no_boundary() if not survey.slices else reasons.curved()
-        self._measure_home()
-        if not survey.facets:
+        if not survey.measure_longest():
             return reasons.curved()
         while len(survey.slices) < FIRST_SLICES:
             self.discovery.another_slice()
@@ -115,28 +128,24 @@ class LabelAttack:
         if along_axes(survey.facets):
             return reasons.axes()
         self.network = self.solver.run()
-        if self.wrong and self.discovery.deep and survey.classes == 2:
-            deeper = TwoHiddenLayers(survey, self._check).run()
-            self.network = self.network if deeper is None else deeper
+        self.repair = None if self.wrong or self.discovery.misfit else self.solver.repair
+        if self.discovery.deeper or (self.wrong and self.discovery.deep):
+            self._try_two_layers()
         return ""
 
-    def _first_slices(self) -> bool:
-        """Walk slices until one shows an edge."""
-        for _ in range(3):
-            pair = self.survey.different()
-            if pair is None:
-                return False
-            if self.survey.walk([self.survey.between(*pair)])[0].edges:
-                return True
-        return False
-
-    def _measure_home(self) -> None:
-        """Measure the facet of the longest edge that can be measured."""
-        spread = self.survey.tolerances.spread
-        for edge in sorted(self.survey.edges(), key=lambda e: -min(e.extent(spread)[1], spread)):
-            self.survey.measure([edge])
-            if edge.facet is not None:
-                return
+    def _try_two_layers(self) -> None:
+        """A copy with two hidden layers; if there is none, one hidden layer after all unless bends speak against it."""
+        deeper = TwoHiddenLayers(self.survey, self._check)
+        copy = deeper.run()
+        if copy is not None:
+            self.network = copy
+        if copy is not None and not self.wrong:
+            self.repair = deeper.repair
+            return
+        self.discovery.depth_tried = True
+        self.discovery.restart()
+        if not self.discovery.deep:
+            self.network = self.solver.run()
 
     def _no_boundary(self) -> str:
         """Why the label never changed: farther out it does, or nowhere."""
@@ -151,7 +160,7 @@ class LabelAttack:
 
     def _check(self, network: LabelNetwork | TwoLayerNetwork) -> list[Disagreement]:
         self.network = network
-        self.wrong = disagreements(network, self.survey, REPAIR_CHECKS, self.random)
+        self.wrong = disagreements(network, self.survey, REPAIR_CHECKS)
         report("copy from labels", neurons=sum(network.widths), labels=self.oracle.ledger.label)
         return self.wrong
 

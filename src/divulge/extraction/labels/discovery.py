@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from divulge.extraction.labels.facets import Facet, along_axes
-from divulge.extraction.labels.pencils import Neuron, Pencil, settle, shared
+from divulge.extraction.labels.pencils import Neuron, Pencil, Sighting, settle, shared
 from divulge.extraction.labels.polygon import Corner, Edge
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.trials import Trials
@@ -22,7 +23,10 @@ SLIGHT, SLIGHT_PENCILS = 1e-3, 2
 FEW_FACETS = 4
 """Facets that tell a tree, if all are parallel to axes."""
 DEEPER = 3
-"""Hyperplanes, and a quarter of them all, that edges must cross for a network with more than one hidden layer."""
+"""Hyperplanes, and a quarter of them all, that edges must cross for a network with more than one hidden layer; bends
+that the neurons found cannot make."""
+RANK = 1e-4
+"""Smallest singular value of neurons of unit length that are independent."""
 FRUITLESS = 6
 """Slices in a row without a new neuron after which the search ends."""
 SHORTEST, SLIGHTEST = 1e-4, 1e-6
@@ -41,7 +45,11 @@ class Discovery:
     """Corners elsewhere that must agree on a neuron."""
     neurons: list[Neuron] = field(default_factory=list)
     pencils: list[Pencil] = field(default_factory=list)
+    elsewhere: Sequence[Sighting] = ()
+    """Points on hyperplanes of neurons beside the corners of the survey."""
     tried: set[int] = field(default_factory=set)
+    depth_tried: bool = False
+    """Whether a copy with two hidden layers was tried, without success."""
     trials: Trials = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +61,8 @@ class Discovery:
         while True:
             self.update()
             if len(self.survey.facets) >= FEW_FACETS and along_axes(self.survey.facets):
+                return
+            if self.deep if self.depth_tried else self.deeper:
                 return
             choice = self._worth_measuring(fruitless)
             if choice:
@@ -108,13 +118,21 @@ class Discovery:
         t = self.survey.tolerances
         W, b = self.hyperplanes()
         error = np.array([n.error for n in self.neurons])
-        for c in self.survey.corners():
+        for c in self.sightings():
             if c.neuron is None:
                 x = c.x
                 gap = np.abs(W @ x + b) / (t.spread + np.linalg.norm(x))
                 j = int(gap.argmin())
                 if gap[j] < 10 * (t.tight + c.error / t.spread + error[j]):
                     c.neuron = j
+
+    def sightings(self) -> list[Sighting]:
+        """All points on hyperplanes of neurons."""
+        return [*self.survey.corners(), *self.elsewhere]
+
+    def free(self) -> list[Sighting]:
+        """Those of neurons that are not known."""
+        return [c for c in self.sightings() if c.neuron is None]
 
     def hyperplanes(self) -> tuple[np.ndarray, np.ndarray]:
         """W [h, d] and b [h] of the neurons, each at unit length."""
@@ -169,7 +187,7 @@ class Discovery:
 
     def _settle(self, pencil: Pencil) -> bool:
         """Whether the pencil's neuron could be found; if so it is added."""
-        free = [c for c in self.survey.corners() if c.neuron is None and c is not pencil.corner]
+        free = [c for c in self.free() if c is not pencil.corner]
         if not free:
             return False
         found = settle(pencil, free, self.survey.tolerances, self.least)
@@ -178,22 +196,32 @@ class Discovery:
             return True
         waiting = [p for p in self.pencils if p is not pencil and p.corner.neuron is None]
         met = shared(pencil, waiting, self.survey.tolerances)
-        if met is None:
-            return False
-        self._add(met[0], [pencil.corner, met[1].corner])
-        return True
+        if met is not None:
+            self._add(met[0], [pencil.corner, met[1].corner])
+            return True
+        neuron = self._from_scales(pencil)
+        if neuron is not None:
+            self._add(neuron, [pencil.corner])
+        return neuron is not None
+
+    def _from_scales(self, pencil: Pencil) -> Neuron | None:
+        """The neuron from the slopes on its two sides, where other neurons show both in one scale."""
+        one, two = pencil.corner.before.facet, pencil.corner.after.facet
+        assert one is not None
+        assert two is not None
+        return self.survey.forecast.between(one, two)
 
     def _tried_out(self) -> bool:
         """Whether labels confirmed a candidate of a pencil that waits."""
         for pencil in self.pencils:
-            free = [c for c in self.survey.corners() if c.neuron is None and c is not pencil.corner]
+            free = [c for c in self.free() if c is not pencil.corner]
             found = self.trials.settle(pencil, free) if free else None
             if found is not None:
                 self._add(found[0], [pencil.corner, found[1]])
                 return True
         return False
 
-    def _add(self, neuron: Neuron, corners: list[Corner]) -> None:
+    def _add(self, neuron: Neuron, corners: Sequence[Sighting]) -> None:
         self.neurons.append(neuron)
         for corner in corners:
             corner.neuron = len(self.neurons) - 1
@@ -202,11 +230,15 @@ class Discovery:
         """Forget these neurons; whether there were any."""
         if which:
             self.neurons = [n for i, n in enumerate(self.neurons) if i not in which]
-            for corner in self.survey.corners():
-                corner.neuron = None
-            self.survey.forecast.forget()
-            self.explain()
+            self.restart()
         return bool(which)
+
+    def restart(self) -> None:
+        """Mark the corners anew: the neurons were numbered anew."""
+        for corner in self.sightings():
+            corner.neuron = None
+        self.survey.forecast.forget()
+        self.explain()
 
     @property
     def deep(self) -> bool:
@@ -215,10 +247,32 @@ class Discovery:
         return crossed >= DEEPER and 4 * crossed >= len(self.neurons)
 
     @property
+    def deeper(self) -> bool:
+        """Whether there are bends that neurons of the first hidden layer cannot make.
+
+        Fewer neurons than inputs are linearly independent, and two facets differ by a multiple of the neuron between
+        them. Where the neurons found span all normals that were measured, bends at other hyperplanes are of neurons
+        above: those of pencils that wait, and of neurons that are sums of others.
+        """
+        W, _ = self.hyperplanes()
+        loose = self.survey.tolerances.loose
+        _, singular, basis = np.linalg.svd(W, full_matrices=False)
+        basis = basis[singular > RANK]
+        rank = len(basis)
+        if not 0 < rank < self.survey.inputs or not self.survey.facets:
+            return False
+        normals = np.stack([f.normal for f in self.survey.facets])
+        if float(np.linalg.norm(normals - normals @ basis.T @ basis, axis=1).max()) > loose:
+            return False
+        rows = np.stack([n.homogeneous(self.survey.tolerances.spread) for n in self.neurons])
+        waiting = [p for p in self.pencils if p.corner.neuron is None and p.error < loose and not p.holds(rows, loose)]
+        return len(waiting) + len(W) - rank >= DEEPER
+
+    @property
     def misfit(self) -> bool:
         """Whether the target cannot be a network with one hidden layer."""
         trees = len(self.survey.facets) >= FEW_FACETS and along_axes(self.survey.facets)
-        return trees or self.deep
+        return trees or self.deep or (self.deeper and not self.depth_tried)
 
     def candidates(self) -> list[Corner]:
         """Corners of unknown neurons by what their facets would cost; short edges and slight turns last."""

@@ -51,6 +51,8 @@ class Facet:
     """A point of it."""
     scale: float | None = None
     """The slope of the difference of the two logits in (normal spread, -offset), up to a factor of the pair."""
+    scale_error: float = 0.0
+    """How far the scale may be off."""
 
     @property
     def measured(self) -> bool:

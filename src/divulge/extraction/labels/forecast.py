@@ -24,6 +24,8 @@ NEAREST = 1e-4
 """Two predicted corners nearer than this (in spreads) are left to the walk."""
 ON_HYPERPLANE = 1e-3
 """A measured corner this near to a known neuron's hyperplane (in brackets) is taken for one of it."""
+FAINT = 1e-3
+"""Scales that are less precise than this are not taken."""
 FARTHEST_CHECK = 3e-3
 """How far past a predicted corner (in spreads) the edge beyond it is confirmed."""
 
@@ -71,8 +73,11 @@ class Forecast:
                 self._begin(one)
                 if one.scale is None and two.scale is not None:
                     one, two = two, one
-                if one.scale is not None and (two.scale is None or (pair_key(one.pair), c.neuron) not in self.bends):
-                    again |= self._carry(one, two, c)
+                bend = self.bends.get((pair_key(one.pair), c.neuron))
+                if one.scale is not None and (two.scale is None or bend is None):
+                    again |= self._carry(one, two, c.neuron)
+                elif one.scale is None and bend is not None:
+                    again |= self._from_bend(one, two, neurons[c.neuron], bend)
 
     def stop(self) -> None:
         """Predict nothing from now on: in deeper networks a bend depends on the layers above."""
@@ -89,37 +94,69 @@ class Forecast:
             self.scaled.add(key)
             facet.scale = 1.0
 
-    def _carry(self, one: Facet, two: Facet, corner: Corner) -> bool:
+    def _carry(self, one: Facet, two: Facet, which: int) -> bool:
         """The scale of ``two`` from that of ``one``, and the bend between them; whether something was learned."""
-        assert corner.neuron is not None
-        found = self.bend_between(one, two, self.neurons[corner.neuron])
+        found = self.bend_between(one, two, self.neurons[which])
         if found is None:
             return False
         scale, bend = found
-        known = self.bends.get((pair_key(one.pair), corner.neuron))
+        key = (pair_key(one.pair), which)
+        known = self.bends.get(key)
         learned = two.scale is None or known is None
         if two.scale is None:
-            two.scale = scale
+            two.scale, two.scale_error = scale, bend.error
         if known is None or bend.error < known.error:
-            self.bends[pair_key(one.pair), corner.neuron] = bend
+            self.bends[key] = bend
         return learned
 
     def bend_between(self, one: Facet, two: Facet, neuron: Neuron) -> tuple[float, Bend] | None:
         """The scale of ``two`` and the neuron's bend, from the scale of ``one``; None if they do not fit."""
         assert one.scale is not None
-        spread = self.tolerances.spread
-        rows = np.stack([two.homogeneous(spread), neuron.homogeneous(spread)], axis=1)
-        right = one.scale * one.homogeneous(spread)
-        if one.pair != two.pair:
-            rows[:, 0] *= -1
+        rows = self._columns(two, neuron, -1.0 if one.pair != two.pair else 1.0)
+        right = one.scale * one.homogeneous(self.tolerances.spread)
         (scale, bend), *_ = np.linalg.lstsq(rows, right, rcond=None)
         error = math.hypot(one.scale * one.error, scale * two.error, bend * neuron.error) / _independence(rows)
         miss = float(np.linalg.norm(rows @ (scale, bend) - right))
         if scale <= 0 or miss > 10 * (error + one.scale * self.tolerances.tight):
             return None
-        side = math.copysign(1.0, float(neuron.w @ two.base + neuron.b))  # one = two scale + bend row
-        size = -side * bend if pair_key(one.pair) == one.pair else side * bend
-        return float(scale), Bend(float(size), error)
+        sign = -self._side(neuron, two) * (1.0 if pair_key(one.pair) == one.pair else -1.0)
+        return float(scale), Bend(float(sign * bend), math.hypot(error, one.scale_error))
+
+    def _from_bend(self, one: Facet, two: Facet, neuron: Neuron, bend: Bend) -> bool:
+        """The scales of both facets at a corner of a neuron whose bend is known; whether they fit."""
+        spread = self.tolerances.spread
+        turn = -1.0 if one.pair != two.pair else 1.0
+        rows = np.stack([one.homogeneous(spread), -turn * two.homogeneous(spread)], axis=1)
+        sign = -self._side(neuron, two) * (1.0 if pair_key(one.pair) == one.pair else -1.0)
+        right = sign * bend.size * neuron.homogeneous(spread)
+        scales, *_ = np.linalg.lstsq(rows, right, rcond=None)
+        size = float(np.abs(scales).max())
+        error = math.hypot(size * one.error, size * two.error, bend.size * neuron.error, bend.error)
+        error /= _independence(rows)
+        miss = float(np.linalg.norm(rows @ scales - right))
+        if scales.min() <= 0 or error > FAINT * scales.min() or miss > 10 * (error + size * self.tolerances.tight):
+            return False
+        (one.scale, two.scale), one.scale_error, two.scale_error = scales.tolist(), error, error
+        return True
+
+    def between(self, one: Facet, two: Facet) -> Neuron | None:
+        """The neuron between two facets whose scales are known; None where they do not tell it precisely."""
+        if one.scale is None or two.scale is None:
+            return None
+        spread = self.tolerances.spread
+        turn = -1.0 if one.pair != two.pair else 1.0
+        row = one.scale * one.homogeneous(spread) - turn * two.scale * two.homogeneous(spread)
+        size = float(np.linalg.norm(row))
+        error = math.hypot(one.scale * one.error, two.scale * two.error, one.scale_error, two.scale_error)
+        return Neuron.of(row / size, spread, error / size) if error < self.tolerances.loose * size else None
+
+    def _columns(self, facet: Facet, neuron: Neuron, sign: float) -> Array:
+        spread = self.tolerances.spread
+        return np.stack([sign * facet.homogeneous(spread), neuron.homogeneous(spread)], axis=1)
+
+    @staticmethod
+    def _side(neuron: Neuron, facet: Facet) -> float:
+        return math.copysign(1.0, float(neuron.w @ facet.base + neuron.b))
 
     # -- along an edge ------------------------------------------------------------------------------------------------
 

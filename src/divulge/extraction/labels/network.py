@@ -62,10 +62,7 @@ class LabelNetwork:
 
     def distance(self, x: Array, pairs: Array, spread: float) -> Array:
         """How far each row is from the boundary of its pair, by the slope there, relative to its size [n]."""
-        value, gradient = self.difference(x, pairs)
-        size = np.linalg.norm(gradient, axis=1)
-        floor = 1e-6 * float(size.max(initial=1e-300))
-        return np.asarray(np.abs(value) / np.maximum(size, floor) / (spread + np.linalg.norm(x, axis=1)))
+        return relative_distance(*self.difference(x, pairs), x, spread)
 
     def signed(self, sign: float) -> LabelNetwork:
         """All logits times a sign."""
@@ -82,6 +79,17 @@ class LabelNetwork:
         if outputs == 1:
             return ReluNetwork(A, b, V, P, q).eval()
         return ReluNetwork(A, b, _with_zero(V), _with_zero(P), _with_zero(q)).eval()
+
+
+def steepness(gradient: Array) -> Array:
+    """The length of each gradient [n]; where logits are flat it counts as a millionth of the largest."""
+    size = np.linalg.norm(gradient, axis=1)
+    return np.asarray(np.maximum(size, max(1e-6 * float(size.max(initial=0.0)), 1e-300)))
+
+
+def relative_distance(value: Array, gradient: Array, x: Array, spread: float) -> Array:
+    """|value| / |gradient| relative to the size of each row [n]."""
+    return np.asarray(np.abs(value) / steepness(gradient) / (spread + np.linalg.norm(x, axis=1)))
 
 
 def _with_zero(rows: Tensor) -> Tensor:

@@ -47,16 +47,30 @@ class OneHiddenLayer:
         while len(survey.slices) < FIRST_SLICES:
             discovery.another_slice()
         discovery.run()
+        if discovery.deeper and not discovery.depth_tried:
+            return self._solve(0)
         for _ in range(discovery.most_slices):
-            network = self._solved()
-            wrong = self.check(network)
+            wrong = self.check(self._solved())
             if not wrong or discovery.misfit or len(survey.slices) >= discovery.most_slices:
                 break
-            for one in survey.walk([survey.between(w.one, w.two, w.label) for w in wrong]):
-                self._adopt(one.edges)
-            discovery.run()
+            self._walk(wrong)
+        return self._finished()
+
+    def repair(self, wrong: list[Disagreement]) -> LabelNetwork:
+        """The copy after slices through segments on which it disagrees with the target."""
+        self._walk(wrong)
+        self._solved()
+        return self._finished()
+
+    def _walk(self, wrong: list[Disagreement]) -> None:
+        for one in self.survey.walk([self.survey.between(w.one, w.two, w.label) for w in wrong]):
+            self._adopt(one.edges)
+        self.discovery.run()
+
+    def _finished(self) -> LabelNetwork:
+        """The copy, polished, without neurons that have no part in it."""
         network = self._solve(POLISH_ROUNDS)
-        if discovery.drop(self._idle(network)):
+        if self.discovery.drop(self._idle(network)):
             network = self._solve(POLISH_ROUNDS)
         return network
 
@@ -86,8 +100,11 @@ class OneHiddenLayer:
             network = self._solve()
         return network
 
-    def _solve(self, rounds: int = 0) -> LabelNetwork:
-        """The copy from all boundary points, without those that a neuron not found bends away."""
+    def _solve(self, rounds: int | None = None) -> LabelNetwork:
+        """The copy from all boundary points, without those that a neuron not found bends away.
+
+        It is polished in so many rounds; by default where points are off it.
+        """
         survey, tolerances = self.survey, self.survey.tolerances
         points, pairs, first, normals = survey.boundary_points()
         W, b = self.discovery.hyperplanes()
@@ -100,9 +117,11 @@ class OneHiddenLayer:
         self.oriented = bool(known.all()) and not layer.outside
         self.layer = layer
         network = with_sign(layer.network, points[first], pairs[first], normals)
-        distance = network.distance(points, pairs, tolerances.spread)
-        if rounds or distance[keep].max() > tolerances.tight:
-            network = polish(network, points[keep], pairs[keep], tolerances.spread, POLISH_ROUNDS)
+        if rounds is None:
+            off = network.distance(points, pairs, tolerances.spread)[keep].max() > tolerances.tight
+            rounds = POLISH_ROUNDS if off else 0
+        if rounds:
+            network = polish(network, points[keep], pairs[keep], tolerances.spread, rounds)
             self._refine_neurons(network)
         self.network = network
         return network
@@ -113,6 +132,9 @@ class OneHiddenLayer:
         """The output layer, and which points it was fitted to: those far off are left out, worst first."""
         tolerances = self.survey.tolerances
         keep = np.ones(len(points), bool)
+        if self.network is not None and len(self.network.W) <= len(W):
+            explained = self.network.distance(points, pairs, tolerances.spread) < tolerances.tight
+            keep = explained if 2 * explained.sum() > len(points) else keep
         for _ in range(8):
             layer = solve_output(W, b, points[keep], pairs[keep], self.survey.classes, normals, known, tolerances)
             distance = layer.network.distance(points, pairs, tolerances.spread)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import scipy.special
@@ -22,6 +23,19 @@ WINDOW = 10.0
 """Angles agree if they differ by no more than this many times their errors."""
 BY_CHANCE = 1e-4
 """Corners agree on a neuron if fewer such agreements than this are to be expected among random angles."""
+
+
+class Sighting(Protocol):
+    """A point on a neuron's hyperplane."""
+
+    neuron: int | None
+    """Which neuron, once that is known."""
+
+    @property
+    def x(self) -> Array: ...
+
+    @property
+    def error(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +88,12 @@ class Pencil:
         size = np.abs(parts)
         return np.asarray((parts[..., 0] * parts[..., 1] < 0) & (size.min(axis=-1) > 1e-6 * size.max(axis=-1)))
 
-    def angles(self, corners: Sequence[Corner], spread: float) -> tuple[Array, Array, Array]:
+    def holds(self, rows: Array, loose: float) -> bool:
+        """Whether one of these homogeneous rows [n, d + 1] is in the pencil."""
+        away = np.linalg.norm(rows - rows @ self.basis.T @ self.basis, axis=1)
+        return bool((away < 10 * (loose + self.error)).any())
+
+    def angles(self, corners: Sequence[Sighting], spread: float) -> tuple[Array, Array, Array]:
         """For each corner the angle of the hyperplane through it, the error of the angle, and whether it is usable."""
         rows = np.concatenate([np.stack([c.x for c in corners]) / spread, np.ones((len(corners), 1))], axis=1)
         size = np.linalg.norm(rows, axis=1)
@@ -87,7 +106,7 @@ class Pencil:
 
 
 def settle(
-    pencil: Pencil, corners: Sequence[Corner], tolerances: Tolerances, least: int
+    pencil: Pencil, corners: Sequence[Sighting], tolerances: Tolerances, least: int
 ) -> tuple[Neuron, Array] | None:
     """The hyperplane on which more corners lie than by chance, and which corners; None if there is none."""
     angles, error, usable = pencil.angles(corners, tolerances.spread)

@@ -14,7 +14,7 @@ import scipy.linalg
 import scipy.sparse.linalg
 
 from divulge.extraction.labels.asking import Array
-from divulge.extraction.labels.network import LabelNetwork
+from divulge.extraction.labels.network import LabelNetwork, steepness
 from divulge.extraction.labels.output_layer import equations
 
 LARGEST_DIRECT = 2.5e8
@@ -34,7 +34,7 @@ def polish(network: LabelNetwork, points: Array, pairs: Array, spread: float, ro
     network = replace(network, W=network.W / length[:, None], b=network.b / length, V=network.V * length)
     for step in range(rounds + 1):
         value, gradient = network.difference(points, pairs)
-        norm = np.maximum(np.linalg.norm(gradient, axis=1), 1e-300)
+        norm = steepness(gradient)
         distance = value / norm
         rms = float(np.linalg.norm(distance)) / len(distance) ** 0.5
         if rms < least:

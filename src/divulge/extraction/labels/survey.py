@@ -23,6 +23,8 @@ POOL = 8
 """Random rows that are asked at once for two of different labels."""
 POOLS = 60
 """How often, before there is no boundary to be found."""
+FIRST_SLICES = 3
+"""Slices that are walked for a first edge."""
 GRAZE = 0.7
 """How far a slice through a facet is turned away from its normal at random."""
 
@@ -84,16 +86,26 @@ class Survey:
                 return rows[0], rows[int(self.random.choice(other))], int(labels[0])
         return None
 
+    def first_edges(self) -> bool:
+        """Walk slices until one shows an edge; whether one did."""
+        for _ in range(FIRST_SLICES):
+            pair = self.different()
+            if pair is None:
+                return False
+            if self.walk([self.between(*pair)])[0].edges:
+                return True
+        return False
+
     def walk(self, starts: Sequence[Asking[Slice]]) -> list[Slice]:
         """Run walks side by side and keep their slices."""
         found = together(self.ask, starts)
         self.slices += found
         return found
 
-    def between(self, one: Array, two: Array, label: int) -> Asking[Slice]:
-        """A slice through two points of different labels, ``label`` that of the first, and a random direction."""
+    def between(self, one: Array, two: Array, label: int, aside: Array | None = None) -> Asking[Slice]:
+        """A slice through two points of different labels, ``label`` that of the first, and a direction (or random)."""
         along = unit(two - one)
-        aside = self.random.standard_normal(self.inputs)
+        aside = self.random.standard_normal(self.inputs) if aside is None else aside
         piece = Slice(one, np.stack([along, unit(aside - (aside @ along) * along)]))
         walk = Walk(piece, self.tolerances, self.domain, self.random, self.forecast)
         yield from walk.between(np.array([float(np.linalg.norm(two - one)), 0.0]), label)
@@ -127,6 +139,15 @@ class Survey:
                 self.unmeasurable.add(id(edge))
             else:
                 self.facets.append(facet)
+
+    def measure_longest(self) -> bool:
+        """Measure the facet of the longest edge that can be measured; whether there is one."""
+        spread = self.tolerances.spread
+        for edge in sorted(self.edges(), key=lambda e: -min(e.extent(spread)[1], spread)):
+            self.measure([edge])
+            if edge.facet is not None:
+                return True
+        return False
 
     def cross(self, inner: Array, outer: Array, labels: Array) -> int:
         """One boundary point on each segment from a row of a label to a row of another; returns how many there were."""

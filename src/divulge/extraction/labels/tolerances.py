@@ -68,6 +68,8 @@ class Domain:
     """[d]."""
     reach: float
     """The radius of the ball."""
+    margin: float = MARGIN
+    """How far edges stay off the faces of the box."""
 
     def clipped(self, rows: Array) -> Array:
         """The rows moved into the box."""
@@ -75,7 +77,7 @@ class Domain:
 
     def inner(self, rows: Array) -> Array:
         """The rows moved into the box and off its faces."""
-        return np.clip(rows, self.low + 2 * MARGIN, self.high - 2 * MARGIN)
+        return np.clip(rows, self.low + 2 * self.margin, self.high - 2 * self.margin)
 
     def room(self, x: Array, direction: Array) -> float:
         """How far one can go from x along a unit direction before the region ends."""
@@ -83,6 +85,6 @@ class Domain:
         inside = along**2 + self.reach**2 - float(x @ x)
         ball = math.sqrt(inside) - along if inside > 0 else 0.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            faces = np.where(direction > 0, self.high - MARGIN - x, self.low + MARGIN - x) / direction
+            faces = np.where(direction > 0, self.high - self.margin - x, self.low + self.margin - x) / direction
         faces = faces[direction != 0]
         return max(0.0, min(ball, float(faces.min(initial=math.inf))))

@@ -16,8 +16,8 @@ import numpy as np
 from divulge.extraction.labels.asking import Array, Asking, together
 from divulge.extraction.labels.facets import Facet
 from divulge.extraction.labels.forecast import Bend, Prediction, pair_key
-from divulge.extraction.labels.pencils import Neuron, Pencil
-from divulge.extraction.labels.polygon import Corner, Edge, Slice, unit
+from divulge.extraction.labels.pencils import Neuron, Pencil, Sighting
+from divulge.extraction.labels.polygon import Edge, Slice, unit
 from divulge.extraction.labels.survey import Survey
 
 FACETS = 20
@@ -33,7 +33,7 @@ class Trials:
     survey: Survey
     done: set[tuple[int, int, int]] = field(default_factory=set)
 
-    def settle(self, pencil: Pencil, corners: Sequence[Corner]) -> tuple[Neuron, Corner] | None:
+    def settle(self, pencil: Pencil, corners: Sequence[Sighting]) -> tuple[Neuron, Sighting] | None:
         """The neuron and the corner that gave it; None if no candidate is confirmed."""
         one, two = pencil.corner.before.facet, pencil.corner.after.facet
         if one is None or two is None:
@@ -51,8 +51,8 @@ class Trials:
         return None
 
     def _candidates(
-        self, pencil: Pencil, corners: Sequence[Corner], one: Facet, two: Facet
-    ) -> list[tuple[Neuron, Bend, Corner]]:
+        self, pencil: Pencil, corners: Sequence[Sighting], one: Facet, two: Facet
+    ) -> list[tuple[Neuron, Bend, Sighting]]:
         """The hyperplanes through the corners, with the bends that they would have."""
         survey = self.survey
         angles, error, usable = pencil.angles(corners, survey.tolerances.spread)
@@ -79,8 +79,8 @@ class Trials:
         return [facets[i] for i in np.argsort(height**2 / np.maximum(steep, 1e-12))[:FACETS]]
 
     def _on(
-        self, facets: list[Facet], pencil: Pencil, candidates: list[tuple[Neuron, Bend, Corner]]
-    ) -> tuple[Neuron, Corner] | None:
+        self, facets: list[Facet], pencil: Pencil, candidates: list[tuple[Neuron, Bend, Sighting]]
+    ) -> tuple[Neuron, Sighting] | None:
         searches, of = [], []
         for facet, (neuron, bend, corner) in zip(facets, candidates, strict=True):
             key = (id(pencil), id(corner), id(facet))

@@ -74,15 +74,17 @@ class Agreement:
     """Rows at each distance."""
     balance: float
     """Share of the most frequent label among the rows of the region."""
+    wrong: list[Disagreement]
+    """Segments on which copy and target disagree, for a repair."""
 
     @property
     def complete(self) -> bool:
         return self.rows == self.own == 1 and all(share == 1 for share in self.near.values())
 
 
-def crossings(copy: Decides, survey: Survey, count: int, random: np.random.Generator) -> Crossings | None:
+def crossings(copy: Decides, survey: Survey, count: int) -> Crossings | None:
     """Up to ``count`` points of the copy's boundary; no labels are asked. None if it has none in the region."""
-    rows = survey.domain.inner(random.standard_normal((2 * SEGMENTS * count, survey.inputs)))
+    rows = survey.rows(2 * SEGMENTS * count)
     X, Y = rows[: SEGMENTS * count], rows[SEGMENTS * count :]
     label = copy.labels(X)
     chosen = np.nonzero(label != copy.labels(Y))[0][:count]
@@ -101,13 +103,24 @@ def crossings(copy: Decides, survey: Survey, count: int, random: np.random.Gener
     return Crossings(X, Y, one, pairs, gradient / np.maximum(size, 1e-300))
 
 
-def disagreements(copy: Decides, survey: Survey, count: int, random: np.random.Generator) -> list[Disagreement]:
+def disagreements(copy: Decides, survey: Survey, count: int) -> list[Disagreement]:
     """Segments to repair the copy with: those on which the target disagrees about the copy's boundary."""
-    found = crossings(copy, survey, count, random)
+    found = crossings(copy, survey, count)
     if found is None:
         return []
     distance = max(REPAIR_DISTANCE * survey.tolerances.spread, 100 * survey.tolerances.resolution)
-    wrong = np.nonzero(~_both_sides(found, survey, distance))[0]
+    return _of_different_labels(found, survey, np.nonzero(~_both_sides(found, survey, distance))[0])
+
+
+def _segments(rows: Array, truth: Array, wrong: Array) -> list[Disagreement]:
+    """Segments from rows that the copy gets wrong to rows of other labels."""
+    other = [np.nonzero(truth != truth[i])[0][:1] for i in wrong[:MOST_REPAIRS]]
+    pairs = [(i, j[0]) for i, j in zip(wrong, other, strict=False) if len(j)]
+    return [Disagreement(rows[i], rows[j], int(truth[i])) for i, j in pairs]
+
+
+def _of_different_labels(found: Crossings, survey: Survey, wrong: Array) -> list[Disagreement]:
+    """Of these crossings, segments whose ends have different labels."""
     if not len(wrong):
         return []
     some = wrong[: 2 * MOST_REPAIRS]
@@ -125,26 +138,29 @@ def _both_sides(found: Crossings, survey: Survey, distance: float) -> Array:
     return np.asarray((labels[:n] == found.pairs[:, 0]) & (labels[n:] == found.pairs[:, 1]))
 
 
-def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None, random: np.random.Generator) -> Agreement:
+def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None) -> Agreement:
     """Compare copy and target on ``checks`` fresh rows, and on a tenth as many beside both boundaries."""
-    rows = survey.domain.inner(random.standard_normal((checks, survey.inputs)))
+    rows = survey.rows(checks)
     truth = survey.ask(rows)
     same = float((truth == copy.labels(rows)).mean())
     kept = 1.0 if own is None else float((survey.ask(own) == copy.labels(own)).mean())
     near, compared = {}, 0
+    wrong = _segments(rows, truth, np.nonzero(truth != copy.labels(rows))[0])
     beside = max(10, checks // 10)
-    ours = crossings(copy, survey, beside, random)
+    ours = crossings(copy, survey, beside)
     theirs = _target_points(survey, rows, truth, max(5, beside // 10))
     for distance in DISTANCES:
         away = max(distance * survey.tolerances.spread, 100 * survey.tolerances.resolution)
         right = [] if ours is None else [_both_sides(ours, survey, away)]
+        if ours is not None and not wrong:
+            wrong = _of_different_labels(ours, survey, np.nonzero(~right[0])[0])
         if theirs is not None:
-            right.append(_beside(copy, survey, theirs, away, random))
+            right.append(_beside(copy, survey, theirs, away))
         joined = np.concatenate(right) if right else np.zeros(0, bool)
         compared = len(joined)
         near[distance] = float(joined.mean()) if compared else 0.0
     balance = float(np.unique(truth, return_counts=True)[1].max() / len(truth))
-    return Agreement(same, near, kept, len(rows), compared, balance)
+    return Agreement(same, near, kept, len(rows), compared, balance, wrong)
 
 
 def contradicts_earlier_answers(copy: Decides, source: LabelSource, spread: float) -> bool:
@@ -193,8 +209,8 @@ def _target_points(survey: Survey, rows: Array, labels: Array, count: int) -> Ar
     return np.asarray(outer + t[:, None] * (inner - outer))
 
 
-def _beside(copy: Decides, survey: Survey, points: Array, distance: float, random: np.random.Generator) -> Array:
+def _beside(copy: Decides, survey: Survey, points: Array, distance: float) -> Array:
     """Whether copy and target agree at random rows this far from the target's boundary points."""
-    away = random.standard_normal(points.shape)
+    away = survey.random.standard_normal(points.shape)
     rows = points + distance * away / np.linalg.norm(away, axis=1, keepdims=True)
     return np.asarray(survey.ask(rows) == copy.labels(rows))

@@ -1,99 +1,112 @@
-"""The boundary in the features of the first hidden layer, in which neurons of the second are flat.
+"""The outputs of the first hidden layer as inputs of the layers above it.
 
-With the first layer known, psi(x) = [relu(z), 1] makes every neuron of the second layer a hyperplane again. Edges that
-are joined by corners of the first layer form one facet in psi: the null vector of their points.
+Where the first layer is no wider than the input, every vector of positive outputs a is that of some row: of all such
+rows the shortest is pinv(W) (a - b). In a the target is a network with one hidden layer fewer, on the positive orthant.
+An error of W and b is harmless there: inside the orthant the true outputs are an affine map of a, whatever W and b are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from divulge.extraction.labels.asking import Array
-from divulge.extraction.labels.polygon import Corner, Edge
+from divulge.extraction.labels.polygon import Corner
 from divulge.extraction.labels.survey import Survey
+from divulge.extraction.labels.tolerances import REACH, Domain, Tolerances
 
-FLAT = 1e-6
-"""Largest ratio of the last two singular values of a facet's points."""
-SPREAD_OUT = 1e-5
-"""Smallest ratio of the second last singular value to the first."""
-
-
-@dataclass(frozen=True, eq=False)
-class Row:
-    """A hyperplane in psi, and which of its entries are known: those of first-layer neurons that were on."""
-
-    entries: Array  # [h1 + 1]
-    known: Array  # [h1 + 1] bool
+STARTS = (0.05, 1.0)
+"""How far from a corner, in halves of its edge, a slice beside it begins."""
+HELD = (-2.0, -0.5)
+"""Logarithms of the smallest and the largest output of neurons that are off and held on."""
+HEIGHTS = (0.01, 0.03, 0.1, 0.3)
+"""How far above and below an edge the boundary is looked for, once neurons are held on."""
+MARGIN = 1e-3
+"""How far edges stay off the faces of the orthant."""
 
 
 @dataclass(frozen=True, eq=False)
-class FirstFeatures:
-    """psi of the first layer: W, b oriented so that relu keeps what the boundary depends on."""
+class Features:
+    """The first layer, oriented: relu(W x + b) of standardised rows x."""
 
-    W: Array  # [h1, d]
-    b: Array  # [h1]
+    W: Array  # [h, d], rows of unit length
+    b: Array  # [h]
+    back: Array = field(init=False)  # [d, h]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "back", np.linalg.pinv(self.W))
 
     def __call__(self, x: Array) -> Array:
-        """[n, h1 + 1], each row at unit length."""
-        z = np.maximum(np.atleast_2d(x) @ self.W.T + self.b, 0)
-        rows = np.concatenate([z, np.ones((len(z), 1))], axis=1)
-        return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+        """Outputs [n, h] of rows [n, d]."""
+        return np.asarray(np.maximum(self.before(x), 0))
+
+    def before(self, x: Array) -> Array:
+        """What the first layer's neurons get [n, h]."""
+        return np.asarray(x @ self.W.T + self.b)
+
+    def rows(self, a: Array) -> Array:
+        """The shortest rows [n, d] with these outputs [n, h]."""
+        return np.asarray((a - self.b) @ self.back.T)
 
 
-class Joined:
-    """The edges of a survey in groups that corners of the first layer, or a shared facet, join."""
+@dataclass(eq=False)
+class FeatureSurvey(Survey):
+    """The boundary in the outputs of the first layer."""
 
-    def __init__(self, survey: Survey, features: FirstFeatures) -> None:
-        self.groups = _groups(survey.edges(), survey.corners())
-        self.where = {id(edge): i for i, group in enumerate(self.groups) for edge in group}
-        self.points = [_points(group, features) for group in self.groups]
-        self.facets: dict[int, Row] = {}
-        for i, points in enumerate(self.points):
-            facet = flat(points)
-            if facet is not None:
-                self.facets[i] = facet
+    features: Features = field(kw_only=True)
+
+    def rows(self, count: int) -> Array:
+        """Outputs of random inputs; where a neuron is off, it is on instead by a random share of what it is off by."""
+        x = self.random.standard_normal((count, self.features.W.shape[1]))
+        z = self.features.before(x)
+        share = self.random.random((count, 1))
+        return self.domain.inner(np.where(z > 0, z, -share * z))
+
+    def seen(self, corners: Sequence[Corner], error: float) -> list[Seen]:
+        """Corners of the inputs' boundary that are of no neuron of the first layer, whose rows are off by ``error``."""
+        rows = [c for c in corners if c.neuron is None and c.kind == "neuron"]
+        size = float(np.linalg.norm(self.features.W, 2))
+        return [Seen(self.features(c.x[None])[0], size * c.error + error * float(np.linalg.norm(c.x)), c) for c in rows]
+
+    def walk_beside(self, corner: Corner) -> bool:
+        """A slice that meets the neuron of a corner of the inputs' boundary, if the boundary is found there.
+
+        It is that corner's own plane, with the neurons that are off held on by a little.
+        """
+        edge = corner.before if self.random.random() < 0.5 else corner.after
+        middle, _ = edge.extent(self.tolerances.spread)
+        begin = corner.y + self.random.uniform(*STARTS) * (middle - corner.y)
+        z, end = (self.features.before(edge.slice.lift(y)[None])[0] for y in (begin, corner.y))
+        held = 10 ** self.random.uniform(*HELD) * self.random.uniform(0.5, 1, len(z))
+        start, towards = np.where(z > 0, z, held), np.where(z > 0, end - z, 0.0)
+        up = np.where(z > 0, self.features.W @ (edge.normal @ edge.slice.frame), 0.0)
+        for height in HEIGHTS:
+            rows = np.stack([start + height * up, start - height * up])
+            if rows.min() < 2 * self.domain.margin:
+                return False
+            labels = self.ask(rows)
+            if labels[0] != labels[1]:
+                self.walk([self.between(rows[0], rows[1], int(labels[0]), towards)])
+                return True
+        return False
 
 
-def _groups(edges: Sequence[Edge], corners: Sequence[Corner]) -> list[list[Edge]]:
-    parent = {id(edge): id(edge) for edge in edges}
+@dataclass(eq=False)
+class Seen:
+    """A corner of the inputs' boundary, in the outputs of the first layer."""
 
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    for corner in corners:
-        if corner.neuron is not None and id(corner.before) in parent and id(corner.after) in parent:
-            parent[root(id(corner.before))] = root(id(corner.after))
-    first: dict[int, int] = {}
-    for edge in edges:
-        if edge.facet is not None:
-            parent[root(id(edge))] = root(first.setdefault(id(edge.facet), id(edge)))
-    groups: dict[int, list[Edge]] = {}
-    for edge in edges:
-        groups.setdefault(root(id(edge)), []).append(edge)
-    return list(groups.values())
+    x: Array
+    error: float
+    corner: Corner
+    neuron: int | None = None
 
 
-def _points(group: Sequence[Edge], features: FirstFeatures) -> Array:
-    """The boundary points of a group that were asked, in psi."""
-    rows = [edge.asked_points() for edge in group]
-    rows += [edge.facet.points for edge in group if edge.facet is not None and edge.facet.measured]
-    return features(np.concatenate(rows))
-
-
-def flat(points: Array) -> Row | None:
-    """The hyperplane of points in psi; None where they do not determine one."""
-    known = points.max(axis=0, initial=0.0) > 0
-    if len(points) <= known.sum() or known.sum() < 3:
-        return None
-    _, singular, vt = np.linalg.svd(points[:, known], full_matrices=False)
-    if singular[-1] > FLAT * singular[-2] or singular[-2] < SPREAD_OUT * singular[0]:
-        return None
-    entries = np.zeros(points.shape[1])
-    entries[known] = vt[-1]
-    return Row(entries, known)
+def survey_of(features: Features, survey: Survey) -> FeatureSurvey:
+    """An empty survey of the features, which asks through that of the inputs."""
+    h = len(features.W)
+    domain = Domain(np.zeros(h), np.full(h, np.inf), REACH * float(np.sqrt(h)), MARGIN)
+    tolerances = Tolerances.of(h, survey.tolerances.resolution / survey.tolerances.spread, 0.0)
+    ask = lambda a: survey.ask(features.rows(a))  # noqa: E731
+    return FeatureSurvey(ask, tolerances, domain, survey.classes, survey.random, features=features)

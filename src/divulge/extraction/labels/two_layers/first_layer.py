@@ -7,20 +7,27 @@ through its hyperplane.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from divulge.extraction.labels.discovery import Discovery
 from divulge.extraction.labels.pencils import Pencil, settle
+from divulge.extraction.labels.polygon import Edge
 
-SLICES = 8
+SLICES = 6
 AGREEING = 3
 """Corners elsewhere, and slices, that must agree on a neuron."""
 PATIENCE = 14
 """Corners in a row that are measured without a new neuron, before the search asks whether all are found."""
 
 
+@dataclass(eq=False)
 class FirstLayer(Discovery):
     """Neurons of the first hidden layer of a deeper network."""
+
+    _still: set[int] = field(default_factory=set)
+    """Edges along whose null space the boundary does not move, by id."""
 
     def run(self) -> None:
         """Measure corners until the normals of all facets lie in the span of the neurons."""
@@ -30,6 +37,12 @@ class FirstLayer(Discovery):
         fruitless = 0
         while True:
             self.update()
+            if self.complete and len(self.neurons) < survey.inputs:
+                moved = self._moved_edge()
+                if moved is None:
+                    return
+                survey.measure([moved])
+                continue
             choice = self.candidates()
             if fruitless >= PATIENCE or not choice:
                 if self.complete or len(survey.slices) >= 3 * SLICES:
@@ -51,6 +64,35 @@ class FirstLayer(Discovery):
         normals = np.stack([f.normal for f in self.survey.facets])
         rest = np.linalg.norm(normals - normals @ np.linalg.pinv(W) @ W, axis=1)
         return bool(rest.max() < self.survey.tolerances.loose)
+
+    def _moved_edge(self) -> Edge | None:
+        """An edge that shows a neuron not found: along what no neuron sees, the boundary moves there.
+
+        A facet whose normal the neurons span is the same everywhere along the null space of W. Two labels an edge.
+        """
+        survey = self.survey
+        edges = [e for e in survey.edges() if id(e) not in self._still and id(e) not in survey.unmeasurable]
+        edges = [e for e in edges if e.facet is None or not e.facet.measured]
+        if not edges:
+            return None
+        W, _ = self.hyperplanes()
+        away = survey.random.standard_normal((len(edges), survey.inputs))
+        away -= away @ np.linalg.pinv(W) @ W
+        away *= survey.tolerances.spread / np.linalg.norm(away, axis=1, keepdims=True)
+        aside = max(100 * survey.tolerances.offset, 10 * self.error * survey.tolerances.spread)
+        middles = np.stack([e.slice.lift(e.extent(survey.tolerances.spread)[0]) for e in edges]) + away
+        normals = aside * np.stack([e.normal @ e.slice.frame for e in edges])
+        labels = survey.ask(survey.domain.clipped(np.concatenate([middles + normals, middles - normals])))
+        pairs = np.array([e.pair for e in edges])
+        still = (labels[: len(edges)] == pairs[:, 0]) & (labels[len(edges) :] == pairs[:, 1])
+        self._still.update(id(e) for e, good in zip(edges, still, strict=True) if good)
+        moved = [e for e, good in zip(edges, still, strict=True) if not good]
+        return max(moved, key=lambda e: e.extent(survey.tolerances.spread)[1], default=None)
+
+    @property
+    def error(self) -> float:
+        """Angle by which a neuron may be off."""
+        return max((n.error for n in self.neurons), default=0.0)
 
     def update(self) -> None:
         """All that follows without labels; nothing is foretold, because bends depend on the second layer."""

@@ -1,7 +1,6 @@
 """A copy with two hidden layers, and Gauss-Newton on all of its parameters.
 
-The decision is the sign of v relu(W2 relu(W1 x + b1) + b2) + s relu(W1 x + b1) + c. The part s is zero where the
-orientation of every neuron of the second layer is known.
+The logits are those of a network with one hidden layer (``labels/network.py``) on the outputs of another layer below.
 """
 
 from __future__ import annotations
@@ -12,85 +11,59 @@ import numpy as np
 import torch
 
 from divulge.extraction.labels.asking import Array
+from divulge.extraction.labels.network import LabelNetwork, relative_distance, steepness
+from divulge.extraction.labels.output_layer import equations
 from divulge.models import MLP
 from divulge.oracles.region import Region
-
-SAME = 1e-3
-"""How near to 0 or 1 the share of a neuron in the linear part must be, to say how it is oriented."""
 
 
 @dataclass(frozen=True, eq=False)
 class TwoLayerNetwork:
     """A copy in standardised coordinates."""
 
-    W1: Array  # [h1, d]
-    b1: Array  # [h1]
-    W2: Array  # [h2, h1]
-    b2: Array  # [h2]
-    v: Array  # [h2]
-    s: Array  # [h1]
-    c: float
+    W: Array  # [h1, d]
+    b: Array  # [h1]
+    upper: LabelNetwork
+    """Of the first layer's outputs."""
 
     @property
     def widths(self) -> list[int]:
         """Neurons of each hidden layer."""
-        return [len(self.W1), len(self.W2)]
+        return [len(self.W), *self.upper.widths]
 
     @property
     def classes(self) -> int:
-        return 2
+        return self.upper.classes
 
-    def value(self, x: Array) -> Array:
-        """The logit of class 1 [n]."""
-        a1 = np.maximum(x @ self.W1.T + self.b1, 0)
-        return np.asarray(np.maximum(a1 @ self.W2.T + self.b2, 0) @ self.v + a1 @ self.s + self.c)
+    def features(self, x: Array) -> Array:
+        """Outputs of the first layer [n, h1]."""
+        return np.asarray(np.maximum(x @ self.W.T + self.b, 0))
 
     def labels(self, x: Array) -> Array:
         """[n]."""
-        return np.asarray((self.value(x) > 0).astype(int))
+        return self.upper.labels(self.features(x))
 
     def difference(self, x: Array, pairs: Array) -> tuple[Array, Array]:
         """Logit of pairs[:, 0] less that of pairs[:, 1] at each row [n], and its gradient [n, d]."""
-        sign = pairs[:, 0] - pairs[:, 1]
-        on1, _, upper, _ = self._activity(x)
-        return sign * self.value(x), sign[:, None] * ((upper * on1) @ self.W1)
+        a = self.features(x)
+        value, slope = self.upper.difference(a, pairs)
+        return value, (slope * (a > 0)) @ self.W
 
     def distance(self, x: Array, pairs: Array, spread: float) -> Array:
-        """How far each row is from the boundary, by the slope there, relative to its size [n]."""
-        value, gradient = self.difference(x, pairs)
-        size = np.linalg.norm(gradient, axis=1)
-        floor = 1e-6 * float(size.max(initial=1e-300))
-        return np.asarray(np.abs(value) / np.maximum(size, floor) / (spread + np.linalg.norm(x, axis=1)))
-
-    def _activity(self, x: Array) -> tuple[Array, Array, Array, Array]:
-        """Which neurons of the first layer are on, their outputs, the derivative by them, and that by the second's."""
-        z1 = x @ self.W1.T + self.b1
-        a1 = np.maximum(z1, 0)
-        second = np.where(a1 @ self.W2.T + self.b2 > 0, self.v, 0.0)
-        return z1 > 0, a1, second @ self.W2 + self.s, second
-
-    def oriented(self) -> TwoLayerNetwork:
-        """Without the linear part, where turning some neurons of the second layer round takes it away."""
-        share = np.linalg.lstsq((self.v[:, None] * self.W2).T, -self.s, rcond=None)[0]
-        turned: Array = np.asarray(np.round(share))
-        rest = self.s + (turned * self.v) @ self.W2
-        scale = float(np.abs(self.v[:, None] * self.W2).max(initial=1e-300))
-        if not np.isin(turned, (0, 1)).all() or np.abs(rest).max(initial=0.0) > SAME * scale:
-            return self
-        sign = 1 - 2 * turned
-        c = self.c + float((turned * self.v) @ self.b2)
-        return replace(self, W2=sign[:, None] * self.W2, b2=sign * self.b2, s=np.zeros(len(self.s)), c=c)
+        """How far each row is from the boundary of its pair, by the slope there, relative to its size [n]."""
+        return relative_distance(*self.difference(x, pairs), x, spread)
 
     def model(self, region: Region, outputs: int) -> MLP:
         """As a torch module of inputs in the target's own units; a linear part becomes neurons that are always on."""
-        kept = np.nonzero(np.abs(self.s) > 0)[0]
-        W2 = np.concatenate([self.W2, np.eye(len(self.W1))[kept]])
-        b2, v = np.concatenate([self.b2, np.zeros(len(kept))]), np.concatenate([self.v, self.s[kept]])
-        W1 = self.W1 / region.scale.double().numpy()
+        upper, kept = self.upper, np.nonzero(np.abs(self.upper.P).max(axis=0) > 0)[0]
+        W2 = np.concatenate([upper.W, np.eye(len(self.W))[kept]])
+        b2, V = np.append(upper.b, np.zeros(len(kept))), np.concatenate([upper.V, upper.P[:, kept]], axis=1)
+        W1 = self.W / region.scale.double().numpy()
+        c = upper.c
+        if outputs > 1:
+            V, c = np.concatenate([np.zeros((1, V.shape[1])), V]), np.append(0.0, c)
         copy = MLP([W1.shape[1], len(W1), len(W2), outputs]).double().requires_grad_(False)
-        parts = [(W1, self.b1 - W1 @ region.center.double().numpy()), (W2, b2)]
-        last = (v[None], np.array([self.c]))
-        parts.append(last if outputs == 1 else (np.stack([0 * v, v]), np.array([0.0, self.c])))
+        parts = [(W1, self.b - W1 @ region.center.double().numpy()), (W2, b2), (V, c)]
         layers = [layer for layer in copy if isinstance(layer, torch.nn.Linear)]
         for layer, (weight, bias) in zip(layers, parts, strict=True):
             layer.weight.copy_(torch.from_numpy(weight))
@@ -98,45 +71,58 @@ class TwoLayerNetwork:
         return copy.eval()
 
 
-def polish(network: TwoLayerNetwork, points: Array, spread: float, rounds: int) -> TwoLayerNetwork:
+def polish(network: TwoLayerNetwork, points: Array, pairs: Array, spread: float, rounds: int) -> TwoLayerNetwork:
     """The network with the least distances to the boundary points; the best of all rounds."""
     best, least = network, np.inf
     for step in range(rounds + 1):
-        value = network.value(points)
-        on1, _, upper, _ = network._activity(points)
-        norm = np.maximum(np.linalg.norm((upper * on1) @ network.W1, axis=1), 1e-300)
+        value, gradient = network.difference(points, pairs)
+        norm = steepness(gradient)
         error = float(np.sqrt(np.mean((value / norm) ** 2)))
         if not error < least:
             break
         best, least = network, error
         if step < rounds:
-            network = _moved(network, points, spread, value / norm, norm)
+            network = _moved(network, points, pairs, spread, value / norm, norm)
     return best
 
 
-def _moved(network: TwoLayerNetwork, points: Array, spread: float, distance: Array, norm: Array) -> TwoLayerNetwork:
-    """One Gauss-Newton step; of all steps that do the same the shortest, which leaves the free scales alone."""
-    (h1, d), h2 = network.W1.shape, len(network.W2)
-    on1, a1, upper, second = network._activity(points)
-    a2 = np.maximum(a1 @ network.W2.T + network.b2, 0)
-    one = np.ones((len(points), 1))
-    linear = bool(np.abs(network.s).max(initial=0.0) > 0)
-    blocks = [
-        ((upper * on1)[:, :, None] * np.concatenate([points / spread, one], axis=1)[:, None]).reshape(len(points), -1),
-        (second[:, :, None] * np.concatenate([a1, one], axis=1)[:, None]).reshape(len(points), -1),
-        a2, one, *([a1] if linear else []),
-    ]  # fmt: skip
+def _moved(
+    network: TwoLayerNetwork, points: Array, pairs: Array, spread: float, distance: Array, norm: Array
+) -> TwoLayerNetwork:
+    """One Gauss-Newton step, the shortest of all that do the same, which leaves free scales of neurons alone.
+
+    A last row holds the scale of the output layer: all logits at zero would fit every point.
+    """
+    upper, n = network.upper, len(points)
+    a, one = network.features(points), np.ones((n, 1))
+    _, slope = upper.difference(a, pairs)
+    active, weight = upper.activity(a, pairs)
+    linear = bool(np.abs(upper.P).max(initial=0.0) > 0)
+    outer = np.concatenate([np.maximum(a @ upper.W.T + upper.b, 0), one, *([a] if linear else [])], axis=1)
+    below = (slope * (a > 0))[:, :, None] * np.concatenate([points / spread, one], axis=1)[:, None]
+    above = (weight * active)[:, :, None] * np.concatenate([a, one], axis=1)[:, None]
+    blocks = [below.reshape(n, -1), above.reshape(n, -1), equations(outer, pairs, upper.classes)]
     J = np.concatenate(blocks, axis=1) / norm[:, None]
-    size = np.maximum(np.linalg.norm(J, axis=0), 1e-300)
-    delta = np.linalg.lstsq(J / size, -distance, rcond=1e-10)[0] / size
-    first, delta = delta[: h1 * (d + 1)].reshape(h1, d + 1), delta[h1 * (d + 1) :]
-    middle, delta = delta[: h2 * (h1 + 1)].reshape(h2, h1 + 1), delta[h2 * (h1 + 1) :]
-    return TwoLayerNetwork(
-        W1=network.W1 + first[:, :-1] / spread,
-        b1=network.b1 + first[:, -1],
-        W2=network.W2 + middle[:, :-1],
-        b2=network.b2 + middle[:, -1],
-        v=network.v + delta[:h2],
-        s=network.s + (delta[h2 + 1 :] if linear else 0.0),
-        c=network.c + float(delta[h2]),
+    output = np.concatenate([upper.V, upper.c[:, None], *([upper.P] if linear else [])], axis=1).reshape(-1)
+    gauge = np.concatenate([np.zeros(J.shape[1] - len(output)), output])
+    J = np.concatenate([J, np.linalg.norm(J) / np.linalg.norm(output) * gauge[None]])
+    size = np.linalg.norm(J, axis=0)
+    size[size == 0] = 1
+    delta = np.linalg.lstsq(J / size, -np.append(distance, 0.0), rcond=1e-10)[0] / size
+    first, second, last = np.split(delta, np.cumsum([block.shape[1] for block in blocks[:2]]))
+    return _added(network, first, second, last.reshape(upper.classes - 1, -1), spread)
+
+
+def _added(network: TwoLayerNetwork, first: Array, second: Array, last: Array, spread: float) -> TwoLayerNetwork:
+    upper, h2 = network.upper, len(network.upper.W)
+    h1, d = network.W.shape
+    first, second = first.reshape(h1, d + 1), second.reshape(h2, h1 + 1)
+    moved = replace(
+        upper,
+        W=upper.W + second[:, :-1],
+        b=upper.b + second[:, -1],
+        V=upper.V + last[:, :h2],
+        P=upper.P + last[:, h2 + 1 :] if last.shape[1] > h2 + 1 else upper.P,
+        c=upper.c + last[:, h2],
     )
+    return TwoLayerNetwork(network.W + first[:, :-1] / spread, network.b + first[:, -1], moved)

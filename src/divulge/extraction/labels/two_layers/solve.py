@@ -1,42 +1,52 @@
-"""Two hidden layers from labels: find both, solve for the output layer, polish, check, and repair."""
+"""Two hidden layers from labels: the first, then the second as a network with one hidden layer of its outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from divulge.core.progress import report
-from divulge.extraction.labels.asking import Array
+from divulge.extraction.labels.discovery import Discovery
+from divulge.extraction.labels.network import LabelNetwork
+from divulge.extraction.labels.one_hidden_layer import OneHiddenLayer
 from divulge.extraction.labels.output_layer import orientations
 from divulge.extraction.labels.survey import Survey
-from divulge.extraction.labels.two_layers.features import FirstFeatures
+from divulge.extraction.labels.two_layers.features import Features, FeatureSurvey, Seen, survey_of
 from divulge.extraction.labels.two_layers.first_layer import FirstLayer
 from divulge.extraction.labels.two_layers.network import TwoLayerNetwork, polish
-from divulge.extraction.labels.two_layers.second_layer import SecondLayer
-from divulge.extraction.labels.verification import Disagreement
+from divulge.extraction.labels.verification import Disagreement, disagreements
 
-MOST_SLICES = 70
-REPAIRS = 8
-MORE_SLICES = 6
-"""Slices that a repair may add to those of its segments."""
+MOST_SLICES = 40
+MORE_SLICES = 10
+"""Random slices of the second layer's boundary, after those beside corners."""
+CHECKS = 200
+"""Points of the second layer's boundary that are asked from both sides before it is repaired or accepted."""
+REPAIRS = 4
+MOST_WALKS, MOST_TRIES = 30, 300
+"""Slices beside corners, and how often one is tried: at many corners the boundary is not found."""
 POLISH_ROUNDS = 4
-IDLE = 1e-7
-"""Weight of a neuron in the output, relative to the largest, below which corners agreed on it by chance."""
+OUTLIERS = 3
+"""How often points are left out anew and the others polished."""
 
 
 @dataclass(eq=False)
 class TwoHiddenLayers:
-    """The attack on two hidden layers and two classes."""
+    """The attack on two hidden layers, the first no wider than the input."""
 
     survey: Survey
     check: Callable[[TwoLayerNetwork], list[Disagreement]]
     left_out: int = 0
     """Boundary points that the copy does not explain."""
+    first: FirstLayer = field(init=False)
+    inner: FeatureSurvey = field(init=False)
+    solver: OneHiddenLayer = field(init=False)
+    seen: list[Seen] = field(init=False)
+    """Corners of the second layer in the inputs' boundary."""
 
     def run(self) -> TwoLayerNetwork | None:
-        """The copy; None where the first layer is not found."""
+        """The copy; None where a layer is not found."""
         survey = self.survey
         for corner in survey.corners():
             corner.neuron = None
@@ -48,68 +58,64 @@ class TwoHiddenLayers:
         report("copy from labels", first_layer=len(W))
         if not first.complete or (turn == 0).any():
             return None
-        spread = survey.tolerances.spread
-        features = FirstFeatures(turn[:, None] * W / spread, turn * b / spread)
-        second = SecondLayer(survey, first, features)
-        network, most = None, MOST_SLICES
+        return self._second_layer(Features(turn[:, None] * W, turn * b), first)
+
+    def _second_layer(self, features: Features, first: FirstLayer) -> TwoLayerNetwork | None:
+        """The copy, repaired where it decides otherwise than the target."""
+        inner = survey_of(features, self.survey)
+        self.first, self.inner = first, inner
+        self.seen = inner.seen(self.survey.corners(), first.error)
+        discovery = Discovery(inner, MORE_SLICES, elsewhere=self.seen)
+        self.solver = OneHiddenLayer(inner, discovery, lambda n: disagreements(n, inner, CHECKS))
+        network = self._solved()
         for _ in range(REPAIRS):
-            second.run(most)
-            if not second.neurons:
-                return None
-            network = self._solved(second, features)
-            wrong = self.check(network)
+            wrong = [] if network is None else self.check(network)
             if not wrong:
                 break
-            survey.walk([survey.between(w.one, w.two, w.label) for w in wrong])
-            first.update()
-            most = max(MOST_SLICES, len(survey.slices) + MORE_SLICES)
+            network = self.repair(wrong)
         return network
 
-    def _solved(self, second: SecondLayer, features: FirstFeatures) -> TwoLayerNetwork:
-        """The output layer as a null vector, without points that a neuron not found bends away; then polished."""
-        points, pairs, first, normals = self.survey.boundary_points()
-        rows, keep = self._fitted(second, features, points)
-        network = _network(second, features, rows)
-        _, gradient = network.difference(points[first], pairs[first])
-        if float((gradient * normals).sum()) < 0:
-            network = _network(second, features, -rows)
-        self.left_out = int((~keep).sum())
-        if self.left_out == 0 or keep.sum() > 2 * sum(w.size for w in (network.W1, network.W2)):
-            network = polish(network.oriented(), points[keep], self.survey.tolerances.spread, POLISH_ROUNDS)
+    def repair(self, wrong: list[Disagreement]) -> TwoLayerNetwork:
+        """The copy after slices of the inputs through segments on which it disagrees with the target."""
+        slices = self.survey.walk([self.survey.between(w.one, w.two, w.label) for w in wrong])
+        self.first.update()
+        self.seen += self.inner.seen([c for piece in slices for c in piece.corners], self.first.error)
+        network = self._solved()
+        assert network is not None
         return network
 
-    def _fitted(self, second: SecondLayer, features: FirstFeatures, points: Array) -> tuple[Array, Array]:
-        """Output weights (second layer, first layer, constant), and the points that they were fitted to."""
-        psi = features(points)
-        tight = self.survey.tolerances.tight
-        for _ in range(len(second.neurons) + 1):
-            A = np.stack([row.entries for row in second.neurons])
-            R = np.concatenate([np.maximum(psi @ A.T, 0), psi], axis=1)
-            R /= np.linalg.norm(R, axis=1, keepdims=True)
-            null, keep = _null_vector(R, tight)
-            weight = np.abs(null[: len(A)])
-            idle = weight < IDLE * np.abs(null).max()
-            if not idle.any() or idle.all():
+    def _solved(self) -> TwoLayerNetwork | None:
+        """Both layers; None if the second has no facet that can be measured."""
+        if not self._meet_all(self.inner, self.solver.discovery):
+            return None
+        return self._polished(self.inner, self.solver.run())
+
+    def _meet_all(self, inner: FeatureSurvey, discovery: Discovery) -> bool:
+        """Walk beside corners of neurons that are not known until there is none left; whether a facet was measured."""
+        discovery.most_slices, walked = 0, 0  # slices beside corners say more than random ones
+        for _ in range(MOST_TRIES):
+            discovery.explain()
+            free = [s.corner for s in self.seen if s.neuron is None]
+            if not free or walked >= MOST_WALKS:
                 break
-            second.neurons = [row for row, out in zip(second.neurons, idle, strict=True) if not out]
-        return null, keep
+            if inner.walk_beside(free[int(inner.random.integers(len(free)))]):
+                walked += 1
+                if inner.facets or inner.measure_longest():
+                    discovery.run()
+        discovery.most_slices = len(inner.slices) + MORE_SLICES
+        return bool(inner.facets)
 
-
-def _null_vector(rows: Array, tight: float) -> tuple[Array, Array]:
-    """The vector that all rows are orthogonal to, without the rows that are far off it, worst first."""
-    keep = np.ones(len(rows), bool)
-    for _ in range(8):
-        vector = np.linalg.svd(rows[keep], full_matrices=False)[2][-1]
-        off = np.abs(rows @ vector)
-        if off[keep].max() < tight:
-            break
-        keep = off < max(tight, 0.3 * float(off[keep].max()))
-    return vector, keep
-
-
-def _network(second: SecondLayer, features: FirstFeatures, weights: Array) -> TwoLayerNetwork:
-    A = np.stack([row.entries for row in second.neurons])
-    h2, h1 = len(A), len(features.W)
-    return TwoLayerNetwork(
-        features.W, features.b, A[:, :-1], A[:, -1], weights[:h2], weights[h2 : h2 + h1], float(weights[-1])
-    )
+    def _polished(self, inner: FeatureSurvey, upper: LabelNetwork) -> TwoLayerNetwork:
+        """Both layers on all boundary points, without those that a neuron not found bends away."""
+        points, pairs, _, _ = self.survey.boundary_points()
+        above, pairs_above, _, _ = inner.boundary_points()
+        points, pairs = np.concatenate([points, inner.features.rows(above)]), np.concatenate([pairs, pairs_above])
+        network, t = TwoLayerNetwork(inner.features.W, inner.features.b, upper), self.survey.tolerances
+        for _ in range(OUTLIERS):
+            distance = network.distance(points, pairs, t.spread)
+            keep = distance < max(t.tight, 30 * float(np.median(distance)))
+            self.left_out = int((~keep).sum())
+            if distance[keep].max() < t.tight:
+                break
+            network = polish(network, points[keep], pairs[keep], t.spread, POLISH_ROUNDS)
+        return network

@@ -23,7 +23,7 @@ from divulge.extraction import LabelCopy, from_labels
 from divulge.models import MLP
 from experiments.plan import Plan
 
-FIRST = 7_300
+FIRST = 120_000
 """Networks and searches are seeded from here on: no setting was chosen on them."""
 NETWORKS = 20
 BUDGET = 60_000

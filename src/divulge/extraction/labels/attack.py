@@ -128,6 +128,8 @@ class LabelAttack:
         if along_axes(survey.facets):
             return reasons.axes()
         self.network = self.solver.run()
+        if self.discovery.unrelated:
+            return reasons.unrelated(len(self.discovery.pencils))
         self.repair = None if self.wrong or self.discovery.misfit else self.solver.repair
         if self.discovery.deeper or (self.wrong and self.discovery.deep):
             self._try_two_layers()

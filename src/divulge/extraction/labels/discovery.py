@@ -20,6 +20,8 @@ PATIENCE = 3
 """Slices in a row without a new neuron after which any corner is measured while pencils wait."""
 SLIGHT, SLIGHT_PENCILS = 1e-3, 2
 """So many pencils of turns smaller than this may wait: they are imprecise, and more of them are of the same neuron."""
+UNRELATED, UNRELATED_SLICES = 10, 5
+"""Pencils, and slices, among whose bends no two are of one neuron: the target has no hidden ReLU neurons."""
 FEW_FACETS = 4
 """Facets that tell a tree, if all are parallel to axes."""
 DEEPER = 3
@@ -64,6 +66,8 @@ class Discovery:
                 return
             if self.deep if self.depth_tried else self.deeper:
                 return
+            if self.unrelated:
+                return
             choice = self._worth_measuring(fruitless)
             if choice:
                 self._measure(choice[: self.beside])
@@ -82,6 +86,8 @@ class Discovery:
         choice = self.candidates()
         if sum(p.corner.turn < SLIGHT for p in self.pencils) >= SLIGHT_PENCILS:
             choice = [c for c in choice if c.turn >= SLIGHT]
+        if not self.neurons and len(self.pencils) >= UNRELATED:
+            return []
         if not self.pencils or fruitless >= PATIENCE:
             return choice
         if self.survey.inputs >= MANY_INPUTS:
@@ -269,8 +275,16 @@ class Discovery:
         return len(waiting) + len(W) - rank >= DEEPER
 
     @property
+    def unrelated(self) -> bool:
+        """Whether many bends of the boundary are known well and no two of them are of one neuron."""
+        many = len(self.pencils) >= UNRELATED and len(self.survey.slices) >= UNRELATED_SLICES
+        return many and not self.neurons
+
+    @property
     def misfit(self) -> bool:
         """Whether the target cannot be a network with one hidden layer."""
+        if self.unrelated:
+            return True
         trees = len(self.survey.facets) >= FEW_FACETS and along_axes(self.survey.facets)
         return trees or self.deep or (self.deeper and not self.depth_tried)
 

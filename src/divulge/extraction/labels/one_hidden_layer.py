@@ -47,7 +47,7 @@ class OneHiddenLayer:
         while len(survey.slices) < FIRST_SLICES:
             discovery.another_slice()
         discovery.run()
-        if discovery.deeper and not discovery.depth_tried:
+        if discovery.unrelated or (discovery.deeper and not discovery.depth_tried):
             return self._solve(0)
         for _ in range(discovery.most_slices):
             wrong = self.check(self._solved())

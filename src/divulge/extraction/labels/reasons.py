@@ -43,6 +43,13 @@ def axes() -> str:
     )
 
 
+def unrelated(bends: int) -> str:
+    return (
+        f"The boundary has straight pieces, and of {bends} bends between them no two lie on one hyperplane: the target "
+        "has no hidden ReLU neurons (nearest neighbours, trees, ensembles)."
+    )
+
+
 def always_on() -> str:
     return (
         "The copy has a linear part beside its neurons: it sums up neurons that are on along the whole boundary in the "
@@ -72,11 +79,9 @@ def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) ->
         return axes()
     far, worst = 1 - measured.rows, 1 - min(measured.near.values(), default=1.0)
     if discovery.deep:
-        two = discovery.survey.classes == 2
-        tried = "a copy with two does not fit" if two else "copies of two layers are for two classes only"
         return (
-            f"The boundary bends at hyperplanes that it crosses elsewhere without a bend: the target has more than one "
-            f"hidden layer, and {tried}. The copy decides otherwise on {far:.2%} of fresh rows."
+            "The boundary bends at hyperplanes that it crosses elsewhere without a bend: the target has more than one "
+            f"hidden layer, and a copy with two does not fit. The copy decides otherwise on {far:.2%} of fresh rows."
         )
     return (
         f"The copy decides otherwise on {far:.2%} of fresh rows and on {worst:.1%} of rows near the boundary: the "

@@ -46,8 +46,10 @@ class TwoHiddenLayers:
     """Corners of the second layer in the inputs' boundary."""
 
     def run(self) -> TwoLayerNetwork | None:
-        """The copy; None where a layer is not found."""
+        """The copy; None where a layer is not found, or where rows of given outputs may be outside of bounds."""
         survey = self.survey
+        if np.isfinite(np.append(survey.domain.low, survey.domain.high)).any():
+            return None
         for corner in survey.corners():
             corner.neuron = None
         survey.forecast.stop()

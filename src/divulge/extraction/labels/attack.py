@@ -19,6 +19,7 @@ from divulge.extraction.labels.facets import along_axes
 from divulge.extraction.labels.linear import measure_class_pairs
 from divulge.extraction.labels.network import LabelNetwork
 from divulge.extraction.labels.one_hidden_layer import FIRST_SLICES, OneHiddenLayer
+from divulge.extraction.labels.pencils import distinct
 from divulge.extraction.labels.source import LabelSource
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.tolerances import Domain, Tolerances
@@ -129,7 +130,7 @@ class LabelAttack:
             return reasons.axes()
         self.network = self.solver.run()
         if self.discovery.unrelated:
-            return reasons.unrelated(len(self.discovery.pencils))
+            return reasons.unrelated(len(distinct(self.discovery.pencils)))
         self.repair = None if self.wrong or self.discovery.misfit else self.solver.repair
         if self.discovery.deeper or (self.wrong and self.discovery.deep):
             self._try_two_layers()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from divulge.extraction.labels.facets import Facet, along_axes
-from divulge.extraction.labels.pencils import Neuron, Pencil, Sighting, settle, shared
+from divulge.extraction.labels.pencils import Neuron, Pencil, Sighting, distinct, settle, shared
 from divulge.extraction.labels.polygon import Corner, Edge
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.trials import Trials
@@ -276,9 +276,10 @@ class Discovery:
 
     @property
     def unrelated(self) -> bool:
-        """Whether many bends of the boundary are known well and no two of them are of one neuron."""
-        many = len(self.pencils) >= UNRELATED and len(self.survey.slices) >= UNRELATED_SLICES
-        return many and not self.neurons
+        """Whether many bends of the boundary, each between other facets, are known and no two are of one neuron."""
+        if self.neurons or len(self.survey.slices) < UNRELATED_SLICES or len(self.pencils) < UNRELATED:
+            return False
+        return len(distinct(self.pencils)) >= UNRELATED
 
     @property
     def misfit(self) -> bool:

@@ -148,6 +148,15 @@ def shared(pencil: Pencil, others: Sequence[Pencil], tolerances: Tolerances) -> 
     return None
 
 
+def distinct(pencils: Sequence[Pencil]) -> list[Pencil]:
+    """One pencil of each pair of facets."""
+    found: list[Pencil] = []
+    for pencil in pencils:
+        if all(abs(np.linalg.det(pencil.basis @ other.basis.T)) < 1 - 1e-6 for other in found):
+            found.append(pencil)
+    return found
+
+
 def _wrapped(angles: Array) -> Array:
     """Differences of angles of lines, in [-pi/2, pi/2)."""
     return np.asarray((angles + math.pi / 2) % math.pi - math.pi / 2)

@@ -28,6 +28,10 @@ from divulge.oracles.rows import in_batches
 
 NUMPY = {torch.float16: np.float16, torch.float32: np.float32, torch.float64: np.float64}
 
+PER_INPUT = 256
+"""Numbers that are held for each number of an input. A batch is one call that no deadline interrupts: it takes about a
+second of a detector that takes 30 ms for a picture of 64 x 64."""
+
 
 class OnnxOracle(Oracle):
     """An ONNX model. ``oracle.signature`` says which numbers of a row belong to which input.
@@ -113,7 +117,7 @@ class OnnxOracle(Oracle):
             threshold=0.5 if _last_operator(proto, self.signature.outputs[0]) == "Sigmoid" else 0.0,
             output_kind=_output_kind(proto, self.signature.outputs[0]),
         )
-        self._batch_size = checked_batch_size(batch_size) or max(1, LIVE_NUMBERS // (64 * self.input_dim))
+        self._batch_size = checked_batch_size(batch_size) or max(1, LIVE_NUMBERS // (PER_INPUT * self.input_dim))
         if self._module is not None:
             self._compare(self._module)
             self._module.to(dtype=self.dtype, device=self.device)

@@ -18,7 +18,7 @@ OPTIONS = (
 """The options of ``divulge.oracle`` that the commands have too."""
 _FLAGS = {"fixed": "fix"}
 """Options that the commands call otherwise."""
-_VALUE = r'"[^"]*"|\([^()]*\)|\{[^{}]*\}|[\w.]+'
+_VALUE = r'"[^"]*"|\([^()]*\)|\{[^{}]*\}|[\w.]*\w'
 _OPTION = re.compile(rf"\b({'|'.join(OPTIONS)})=({_VALUE})?")
 _NAMED_SHAPE = re.compile(r'"(\w+)": \(([^()]*)\)')
 _CALL = re.compile(rf'divulge\.\w+\("([^"]*)"((?:, \w+=(?:{_VALUE}))*)\)')
@@ -49,6 +49,8 @@ def for_command_line(sentence: str, words: Sequence[str]) -> str:
     'Say which with --fix sr=16000.'
     >>> for_command_line('Pass input_shape={"left": (3, 4), "right": (2,)}.', typed)
     "Pass --input-shape 'left=3,4;right=2'."
+    >>> for_command_line("Describe its JSON with request= and response=.", typed)
+    'Describe its JSON with --request and --response.'
     """
     sentence = _CALL.sub(lambda call: _line(words, call[1], call[2]), sentence)
     return _OPTION.sub(lambda option: _option(option[1], option[2]), sentence)

@@ -11,6 +11,8 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 catboost = pytest.importorskip("catboost", reason="runs in make test-extras: CatBoost is not installed")
 
 import divulge  # noqa: E402
+from divulge.auditing import registry  # noqa: E402
+from divulge.auditing.probes import membership  # noqa: E402
 from divulge.core.errors import AccessDenied, InvalidInput  # noqa: E402
 
 QUIET = {"iterations": 20, "verbose": False, "allow_writing_files": False, "random_seed": 0, "thread_count": 1}
@@ -68,3 +70,11 @@ def test_the_file_tells_how_many_records_its_leaves_hold(tmp_path):
     for source in (model, str(path)):
         [held] = [one for one in divulge.contents.read(source).holdings if one.where == "leaf_weights"]
         assert (held.kind, held.count) == ("counts", len(model.get_leaf_weights()))
+
+
+def test_members_are_scored_from_the_file_although_no_fresh_model_can_be_made_of_it(tmp_path, monkeypatch):
+    X, y = load_breast_cancer(return_X_y=True)
+    catboost.CatBoostClassifier(**QUIET).fit(X[:250], y[:250]).save_model(str(tmp_path / "model.cbm"))
+    monkeypatch.setattr(registry, "available_probes", lambda: membership.PROBES)
+    report = divulge.audit(tmp_path / "model.cbm", (X[:250], y[:250]), unseen=(X[250:], y[250:]), time=30)
+    assert [finding.name for finding in report.findings] == ["membership"], report.skipped

@@ -53,7 +53,7 @@ def _run(target: Target, seconds: float) -> Finding:
     access = "value" if target.grants("value") else "label"
     inside, outside = (sample_of(target, *side, access) for side in sides_of(target))
     risk = membership.attack(target.oracle(access), inside, outside, seed=target.seed)  # type: ignore[arg-type]
-    train, notes = target.recipe if target.recipe is not None else target.estimator, []
+    train, notes = _training(target), []
     if train is not None and access == "value":
         left = REFERENCE_SHARE * (seconds - (time.perf_counter() - started))
         first = risk
@@ -66,6 +66,22 @@ def _run(target: Target, seconds: float) -> Finding:
             notes.append(sentences.cheaper(first.method))
         return _finding(target, risk, first, notes, started, seconds)
     return _finding(target, risk, risk, notes, started, seconds)
+
+
+def _training(target: Target) -> Any:
+    """How models like this one are trained: the recipe, or the estimator if a fresh one can be made of it.
+
+    That of CatBoost's own file cannot: it keeps parameters that its class does not take.
+    """
+    from sklearn.base import clone
+
+    if target.recipe is not None or target.estimator is None:
+        return target.recipe
+    try:
+        clone(target.estimator)
+    except Exception:  # of the estimator's own code
+        return None
+    return target.estimator
 
 
 def sides_of(target: Target) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:

@@ -196,7 +196,8 @@ class Recipe:
         object.__setattr__(self, "epochs", checked_whole("epochs", self.epochs, at_least=0))
         object.__setattr__(self, "seed", checked_whole("seed", self.seed, at_least=0, at_most=2**32 - 1))
         if self.batch_size is not None:
-            object.__setattr__(self, "batch_size", checked_whole("batch_size", self.batch_size, at_least=1))
+            hint = "None takes all rows in every step."
+            object.__setattr__(self, "batch_size", checked_whole("batch_size", self.batch_size, at_least=1, hint=hint))
         if self.widths is not None:
             widths = tuple(checked_whole("a width", width, at_least=1) for width in self.widths)
             object.__setattr__(self, "widths", widths)

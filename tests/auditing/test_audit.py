@@ -363,3 +363,24 @@ def test_what_has_no_weights_is_audited_by_its_answers() -> None:
     weights = np.arange(4.0)
     assert divulge.audit(lambda X: X @ weights, input_shape=(4,), time=5).severity == "high"
     assert divulge.audit(relu_network(), guard="label", time=2).target["access_granted"] == "label"
+
+
+def test_a_probe_that_is_run_again_is_named_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[float] = []
+
+    def run(target, seconds):
+        tried.append(seconds)
+        if len(tried) == 1:
+            raise probing.TimeUp("It was not enough.")
+        return Finding("patient", "copy", "label client", "A patient attack", "failed", "none", "Nothing.", "Checked.")
+
+    def quick(target, seconds):
+        return Finding("quick", "copy", "label client", "A quick attack", "failed", "none", "Nothing.", "Checked.")
+
+    only(monkeypatch, probing.Probe("patient", "Patient", lambda target: "", run, lambda target: 1.0),
+         probing.Probe("quick", "Quick", lambda target: "", quick, lambda target: 9.0))  # fmt: skip
+    named = []
+    with progress.listening(lambda step: named.append(step.facts.get("now")) if step.stage == "audit" else None):
+        divulge.audit(torch.nn.Linear(3, 2), time=20)
+    assert len(tried) == 2
+    assert [name for name in named if name][:3] == ["Patient", "Quick", "Patient"]

@@ -80,7 +80,7 @@ def run_all(probes: list[Probe], target: Target, end: float, store: Store | None
             waiting.pop(0)
         for probe in ordered([probe for probe in probes if probe.name in results.short], target):
             waiting = [probe]
-            _again(probe, end - time.perf_counter(), target, store, results)
+            _again(probe, end - time.perf_counter(), total, target, store, results)
         waiting = []
     except KeyboardInterrupt:
         results.interrupted = True
@@ -161,10 +161,11 @@ def _next(
         _run_one(probe, target, min(left, max(LEAST_SECONDS, share)), store, results)
 
 
-def _again(probe: Probe, left: float, target: Target, store: Store | None, results: Results) -> None:
+def _again(probe: Probe, left: float, total: int, target: Target, store: Store | None, results: Results) -> None:
     """Run a probe once more that its time was too short for, if much more of it is left now."""
     if left < max(LEAST_SECONDS, MORE * results.short[probe.name]):
         return
+    progress.report("audit", total - 1, total, now=probe.title, until=_clock(left))
     before = next(skip for skip in results.skipped if skip.name == probe.name)
     results.skipped.remove(before)
     _run_one(probe, target, left, store, results)

@@ -49,6 +49,7 @@ def test_a_transformer_with_2000_tokens_gives_its_last_layer_without_data(transf
     assert finding.measures["missed"] < 1e-3
     assert finding.ledger.value <= 4 * 128
     assert "2,000 outputs are a linear function of 24 numbers" in finding.title
+    assert report.verdict[0] == "Anyone who may ask for predictions can compute its last layer."
 
 
 def test_a_network_on_data_whose_last_layer_is_narrow_gives_it(only_probes):

@@ -25,6 +25,7 @@ from divulge.auditing.store import Store
 from divulge.auditing.target import Target
 from divulge.core import memory
 from divulge.core.errors import DivulgeError, InvalidInput
+from divulge.oracles.local.hugging_face import is_hugging_face_folder
 from divulge.report.document import Report
 from divulge.report.findings import Skipped
 from divulge.report.verdict import unfinished
@@ -74,6 +75,9 @@ def audit(model: object, training_data: object = None, **options: object) -> Rep
     _check_required(chosen, probes)
     for name in LIBRARIES if chosen.time >= SHORT else LIBRARIES[:1]:
         import_module(name)
+    with suppress(ImportError, OSError):  # opening the model says so in a sentence
+        if isinstance(model, str | Path) and is_hugging_face_folder(Path(model)):
+            import_module("transformers")
     with memory.limited(chosen.memory):
         return _audit(model, training_data, chosen, probes)
 

@@ -15,7 +15,6 @@ from divulge.report.findings import (
     STOPPED_SHORT,
     Adversary,
     Finding,
-    Question,
     Severity,
     Skipped,
     State,
@@ -31,9 +30,12 @@ _WHO: dict[Adversary, str] = {
     "holder of the weights": "Whoever holds the weights",
     "insider": "An insider who knows all other records",
 }
-_WHAT: dict[Question, tuple[str, str]] = {
+LAST_LAYER = "last-layer"
+"""The attack that takes a part of the model and no copy of it."""
+_WHAT: dict[str, tuple[str, str]] = {
     "contents": ("read training records in the file", "read sums, extremes or categories of the training records"),
     "copy": ("copy the model", "copy much of the model"),
+    LAST_LAYER: ("compute its last layer", "compute its last layer"),
     "span": ("find input that it ignores", "find some input that it ignores"),
     "training-data": ("compute training records", "compute some training records, or parts of them"),
     "informed": ("compute the missing one", "sometimes compute the missing one"),
@@ -131,11 +133,12 @@ def gate(
 
 def _taken(findings: Sequence[Finding]) -> list[str]:
     ranked = sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity))
-    taken: dict[str, dict[Question, bool]] = {}  # for each adversary, whether a question was answered in part only
+    taken: dict[str, dict[str, bool]] = {}  # for each adversary, whether a question was answered in part only
     for finding in ranked:
         if finding.severity != "none" and finding.adversary is not None:
             own = taken.setdefault(_WHO[finding.adversary], {})
-            own[finding.question] = own.get(finding.question, True) and finding.outcome == "partly"
+            what = LAST_LAYER if finding.name == LAST_LAYER else finding.question
+            own[what] = own.get(what, True) and finding.outcome == "partly"
     return [
         f"{who} can {' and '.join(_WHAT[question][partly] for question, partly in own.items())}."
         for who, own in taken.items()

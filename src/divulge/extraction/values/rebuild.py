@@ -332,8 +332,8 @@ class ValueAttack:
         self.state.estimate = None
         if self.precise is not None:
             return (
-                "The logits behind the probabilities are not piecewise linear where they are precise. Only ReLU "
-                "networks can be rebuilt exactly."
+                "The answers were taken for probabilities, by their range and their sums. The logits behind them are "
+                "not piecewise linear where they are precise, and only ReLU networks can be rebuilt exactly."
             )
         rows = self.holdout.rows[:4]
         far = self.ask_full(np.concatenate([0.5 * self.far * rows, self.far * rows]))

@@ -214,10 +214,22 @@ def test_commands_repeat_a_finding_as_it_was_made(tmp_path: Path, only_probes: A
 
 def test_a_learned_copy_is_judged_by_the_lower_end_of_its_interval():
     judge = Judge(torch.zeros(200, 1), torch.arange(200) % 2, None)
-    assert _outcome(judge, 0.985, 1.0) == "succeeded"
-    assert _outcome(judge, 0.93, 1.0) == "partly"
-    assert _outcome(judge, 0.61, 1.0) == "inconclusive"
-    assert _outcome(judge, 0.61, 0.85) == "failed"
+
+    def outcome(*draws):
+        return _outcome(judge, Point(30, draws, {}, Spent()))
+
+    assert outcome(0.99, 0.99, 0.99) == "succeeded"
+    assert outcome(0.985, 0.96, 0.99) == "partly"
+    assert outcome(0.85, 0.97) == "inconclusive"
+    assert outcome(0.7, 0.72, 0.71) == "failed"
+
+
+def test_after_the_last_draw_the_mean_decides():
+    judge = Judge(torch.zeros(200, 1), torch.arange(200) % 2, None)
+    around = (0.93, 0.89, 0.92, 0.90, 0.93)
+    assert _outcome(judge, Point(84, around[:4], {}, Spent())) == "inconclusive"
+    assert _outcome(judge, Point(84, around, {}, Spent())) == "partly"
+    assert _outcome(judge, Point(84, tuple(share - 0.02 for share in around), {}, Spent())) == "failed"
 
 
 def test_a_title_that_is_open_says_so_and_claims_no_copy():

@@ -170,6 +170,8 @@ def _worth(found: dict[str, Any], copies: list[nn.Module], subject: Subject) -> 
 
 
 def _learned_claims(found: dict[str, Any], calls: list[Call], subject: Subject) -> list[Checked]:
+    if found["title"].startswith("There is nothing to copy"):
+        return [_constant_claim(found, subject)]
     asked = re.search(r"fitted to ([\d,]+)", found["title"])
     if asked is None:
         return [Checked(found["name"], found["title"], "the title names no number of queries", False)]
@@ -191,6 +193,14 @@ def _learned_claims(found: dict[str, Any], calls: list[Call], subject: Subject) 
     if found["severity"] != "none":
         claims.append(_worth(found, copies, subject))
     return [*claims, *_mean_figures(found, copies, subject)]
+
+
+def _constant_claim(found: dict[str, Any], subject: Subject) -> Checked:
+    """A model of which nothing can be copied answers all unseen rows alike."""
+    rows = matrix(subject.table.unseen.X)
+    answers = subject.scores(rows) if subject.decide is None else [subject.decide(rows)]
+    alike = any(len(np.unique(one, axis=0)) == 1 for one in answers)
+    return Checked(found["name"], found["title"], f"all {len(rows)} unseen rows alike: {alike}", alike)
 
 
 def _around_explained(stated: float, copies: list[nn.Module], subject: Subject) -> tuple[float, float]:

@@ -130,26 +130,20 @@ def _learned(target: Target, seconds: float, access: LearnedAccess, name: str) -
     plan = plan_for(target, pool, access)
     points, ended = _curve(target, seconds, access, name, pool, judge, plan)
     best = max(points, key=lambda point: (point.interval[0], point.mean))
-    draws, (low, high) = len(best.likeness), best.interval
-    outcome = _outcome(judge, low, high)
-    if outcome != "inconclusive" and not judge.quantity:
-        low, high = best.interval_beyond(len(judge.rows))
+    draws = len(best.likeness)
+    outcome = _outcome(judge, best)
     return Finding(
         name=name,
         question="copy",
         adversary=ADVERSARIES[access],
-        title=copies.constant_title(len(judge.rows))
-        if judge.constant
-        else copies.student_title(
-            outcome, best.queries, access, best.mean, judge.quantity, low, high, draws, judge.chance
-        ),
+        title=_title(outcome, access, judge, best),
         outcome=outcome,
         severity=severity_of("copy", ADVERSARIES[access], outcome),
         meaning=copies.constant(len(judge.rows)) if judge.constant else copies.student_meaning(outcome),
         certainty=copies.student_certainty(len(judge.rows), _which(target), draws, plan.words),
         measures={
             "variance_explained" if judge.quantity else "same_decision": best.mean,
-            "interval": f"{percent(low)} to {percent(high)}" if draws > 1 else None,
+            "interval": " to ".join(map(percent, _stated(outcome, judge, best))) if draws > 1 else None,
             "draws": draws,
             "by_always_answering_the_same": judge.chance,
             **best.measures,
@@ -172,10 +166,31 @@ def _which(target: Target) -> copies.Judging:
     return "unseen" if target.unseen is not None else "training" if target.inputs is not None else "drawn"
 
 
-def _outcome(judge: Judge, low: float, high: float) -> Outcome:
-    """What the lower end of the interval supports; open where only the upper end makes a copy."""
+def _outcome(judge: Judge, point: Point) -> Outcome:
+    """What the lower end of the interval over draws supports.
+
+    Where only the upper end makes a copy, more draws would tell; after the last one the mean decides.
+    """
+    low, high = point.interval
     outcome = judge.outcome(low)
-    return "inconclusive" if outcome == "failed" and judge.outcome(high) != "failed" else outcome
+    if outcome != "failed" or judge.outcome(high) == "failed":
+        return outcome
+    return judge.outcome(point.mean) if len(point.likeness) >= DRAWS else "inconclusive"
+
+
+def _stated(outcome: Outcome, judge: Judge, point: Point) -> tuple[float, float]:
+    """The interval that is printed: over draws, and where decisions are judged over the judging rows too."""
+    beyond = outcome != "inconclusive" and not judge.quantity
+    return point.interval_beyond(len(judge.rows)) if beyond else point.interval
+
+
+def _title(outcome: Outcome, access: LearnedAccess, judge: Judge, point: Point) -> str:
+    if judge.constant:
+        return copies.constant_title(len(judge.rows))
+    low, high = _stated(outcome, judge, point)
+    return copies.student_title(
+        outcome, point.queries, access, point.mean, judge.quantity, low, high, len(point.likeness), judge.chance
+    )
 
 
 def _curve(

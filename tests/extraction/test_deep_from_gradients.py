@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 import torch
 from torch import nn
@@ -90,6 +92,19 @@ def test_rounded_answers_are_refused_with_the_reason():
     stolen = deep_from_gradients(oracle)
     assert not stolen.exact
     assert "rounds its answers" in stolen.reason
+
+
+def test_it_is_from_gradients_under_another_name(monkeypatch):
+    oracle, rows, given = object(), torch.zeros(3, 4), {}
+
+    def noted(target, **options):
+        given.update(options, oracle=target)
+        return "the copy"
+
+    monkeypatch.setattr(import_module("divulge.extraction.deep_from_gradients"), "from_gradients", noted)
+    options = {"inputs": rows, "seed": 3, "outputs": "logits", "checks": 7}
+    assert deep_from_gradients(oracle, **options) == "the copy"
+    assert given == {"oracle": oracle, **options}
 
 
 @pytest.mark.parametrize("budget", [2, 100, 700])

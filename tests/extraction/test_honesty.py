@@ -3,6 +3,7 @@ taken for exact copies."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from sklearn.svm import SVC
 from torch import Tensor, nn
 
 import divulge
-from divulge.extraction import deep_from_gradients, from_gradients, from_values, softmax_regression, worst_case
+from divulge.extraction import from_gradients, from_values, softmax_regression, worst_case
 
 FROM_VALUES: tuple[Callable[..., Any], ...] = (from_values, worst_case)
-FROM_GRADIENTS: tuple[Callable[..., Any], ...] = (from_gradients, deep_from_gradients, softmax_regression)
+FROM_GRADIENTS: tuple[Callable[..., Any], ...] = (from_gradients, softmax_regression)
+"""``deep_from_gradients`` is the first of them under another name, which test_deep_from_gradients.py holds it to."""
 
 
 @pytest.mark.slow
@@ -100,6 +102,20 @@ def test_a_model_that_is_swapped_midway_is_never_exact() -> None:
         assert not attack(divulge.oracle(Function(swapped), access="gradient", input_shape=[6]), seed=0).exact
 
 
+@functools.cache
+def _asked_without_a_swap(hidden: int) -> int:
+    """Rows that the model is asked until its copy is equivalent, if nobody exchanges it."""
+    model, asked = _layers(0, 4, hidden) if hidden else _half_space(0), [0]
+
+    def answered(X: Tensor) -> Tensor:
+        asked[0] += len(X)
+        return model(X) - 0.3
+
+    whole = divulge.extraction.from_labels(divulge.oracle(Function(answered), access="label", input_shape=[4]), seed=0)
+    assert whole.equivalent
+    return asked[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.6, 0.999])
 @pytest.mark.parametrize("hidden", [0, 3])
@@ -108,7 +124,7 @@ def test_a_copy_from_labels_that_is_called_equivalent_explains_every_row_of_a_sw
 ) -> None:
     models = [_layers(seed, 4, hidden) if hidden else _half_space(seed) for seed in (0, 1)]
     answers: list[tuple[Tensor, Tensor]] = []
-    asked = [0]
+    at, asked = int(share * _asked_without_a_swap(hidden)), [0]
 
     def swapped(X: Tensor) -> Tensor:
         place = torch.arange(asked[0], asked[0] + len(X))
@@ -117,11 +133,6 @@ def test_a_copy_from_labels_that_is_called_equivalent_explains_every_row_of_a_sw
         answers.append((X.detach().clone(), out.detach() > 0))
         return out
 
-    at = 10**9
-    whole = divulge.extraction.from_labels(divulge.oracle(Function(swapped), access="label", input_shape=[4]), seed=0)
-    assert whole.equivalent
-    at, asked[0] = int(share * asked[0]), 0
-    answers.clear()
     stolen = divulge.extraction.from_labels(divulge.oracle(Function(swapped), access="label", input_shape=[4]), seed=0)
     X, shown = (torch.cat(parts) for parts in zip(*answers, strict=True))
     with torch.no_grad():

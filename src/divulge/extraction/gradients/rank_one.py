@@ -1,8 +1,8 @@
 """The rank-one matrices g v^T, with g >= 0, in a linear space of matrices; each is a neuron to jacobian_factors.py.
 
 Alternating projections, from many random starts, between the space and the rank-one matrices: what is nearest in the
-one, then what is nearest in the other. A candidate has arrived when it lies in both, or when it does once its g is
-rounded to 0 and 1. New starts lead away from what was found.
+one, then what is nearest in the other. A candidate has converged when it lies in both, or when it does once its g is
+rounded to 0 and 1. New starts are drawn away from what was found.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def elements(space: Space, tolerance: float, generator: torch.Generator) -> tupl
     in_vain = 0
     while len(found) < rank and in_vain < MOST_CHECKS:
         u, v = _closer(space, u, v)
-        g, w, off, hard = _arrivals(space, u, v)
+        g, w, off, hard = _converged(space, u, v)
         done = (off <= tolerance) & (hard | (off > STILL * before))
         in_vain, known = in_vain + 1, len(found)
         for place in done.nonzero()[:, 0].tolist():
@@ -96,7 +96,7 @@ def _closer(space: Space, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return u, v
 
 
-def _arrivals(space: Space, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _converged(space: Space, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Each candidate with its gates rounded to 0 and 1 if that is nearer to the space than as it is; how near; and
     whether they were rounded."""
     u = u / u.amax(dim=1, keepdim=True).clamp_min(1e-300)

@@ -20,3 +20,8 @@ def test_what_was_paid_for_survives_a_worker():
     error = pickle.loads(pickle.dumps(BudgetExhausted("The budget ended.", partial=[1, 2])))
     assert isinstance(error, DivulgeError)
     assert (str(error), error.partial) == ("The budget ended.", [1, 2])
+
+
+def test_what_it_quotes_cannot_steer_a_terminal():
+    said = str(InvalidInput("No column 'a\x1b[31mb\u202ec\x9bd\r'."))
+    assert said == "No column 'a\ufffd[31mb\ufffdc\ufffdd '."

@@ -86,3 +86,66 @@ def test_no_copy_is_exact_that_an_answer_contradicts(attack: str, change: str) -
         told += model.shown
         assert result is None or not (result.exact and model.shown), f"exchanged at row {at} of {rows}"
     assert told >= 1
+
+
+class OneLie(nn.Module):
+    """Answers one row, counted from now on, as another model would."""
+
+    def __init__(self, honest: nn.Module, other: nn.Module) -> None:
+        super().__init__()
+        self.honest, self.other = honest, other
+        self.at = self.rows = -(10**9)
+
+    def __deepcopy__(self, memo: object) -> OneLie:
+        return self
+
+    def forward(self, X: Tensor) -> Tensor:
+        places = self.rows + torch.arange(len(X))[:, None]
+        self.rows += len(X)
+        return torch.where(places == self.at, self.other(X), self.honest(X))
+
+
+class Steps(nn.Module):
+    """A tree of four leaves."""
+
+    def __init__(self, level: float) -> None:
+        super().__init__()
+        self.level = level
+
+    def forward(self, X: Tensor) -> Tensor:
+        return self.level + (X[:, :1] > 0.3).to(X) + 2 * (X[:, 1:2] > -0.7).to(X)
+
+
+def network(outputs: int, *, probabilities: bool) -> nn.Module:
+    model = MLP([4, 4, outputs]).double()
+    for parameter in model.parameters():
+        parameter.data = torch.randn_like(parameter)
+    return nn.Sequential(model, nn.Softmax(dim=1)) if probabilities else model
+
+
+LIES = {
+    "from_values, three outputs": ("value", extraction.from_values, False),
+    "from_gradients, three outputs": ("gradient", extraction.from_gradients, False),
+    "from_values, probabilities": ("value", extraction.from_values, True),
+    "from_gradients, probabilities": ("gradient", extraction.from_gradients, True),
+    "from_tree_values": ("value", extraction.from_tree_values, False),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LIES)
+def test_no_copy_is_exact_that_one_of_the_first_answers_contradicts(case: str) -> None:
+    access, run, probabilities = LIES[case]
+    torch.manual_seed(7)
+    if "tree" in case:
+        model = OneLie(Steps(0.0), Steps(0.5))
+    else:
+        model = OneLie(network(3, probabilities=probabilities), network(3, probabilities=probabilities))
+    oracle = divulge.oracle(model, access=access, input_shape=[4])
+    for at in (10**9, 0, 1, 5, 12):
+        model.at, model.rows = at, 0
+        try:
+            exact = run(oracle, seed=0, checks=600).exact
+        except divulge.DivulgeError:
+            exact = False
+        assert exact == (at == 10**9), f"row {at}"

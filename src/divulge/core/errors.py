@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from divulge.core.text import clean_lines
+
 
 class DivulgeError(Exception):
     """The base of all errors that divulge raises on purpose.
@@ -31,6 +33,7 @@ class DivulgeError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, *, partial: Any = None) -> None:
+        message = clean_lines(message)  # it may quote names from models, files and servers
         quoted = message.endswith("..") and not message.endswith("...")  # what it quotes ended in a full stop too
         super().__init__(message[:-1] if quoted else message)
         self.partial = partial

@@ -92,16 +92,17 @@ class Recorder(Guard):
 
     def _value(self, X: Tensor) -> Tensor:
         value = super()._value(X)
-        self._keep(X, value)
+        self.keep(X, value)
         return value
 
     def _gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = super()._gradient(X)
-        self._keep(X, value)
+        self.keep(X, value)
         checked_size(gradient, self._largest)
         return value, gradient
 
-    def _keep(self, X: Tensor, value: Tensor) -> None:
+    def keep(self, X: Tensor, value: Tensor) -> None:
+        """Keep rows and their values, which may have been asked elsewhere."""
         self.asked += len(X)
         rows, values = X.cpu().to(torch.float64), value.cpu().to(torch.float64)
         self._largest = checked_size(values, self._largest)
@@ -187,7 +188,10 @@ class AttackSpace:
     def as_probabilities(self, seed: int) -> AttackSpace:
         """The same target, asked for the logit behind its single probability."""
         target = self.oracle.oracle.oracle if isinstance(self.oracle.oracle, RegionOracle) else self.oracle.oracle
-        space = _space(target, self.region, "probabilities", seed, selects=self.selects)
+        first = Recorder(target, seed)
+        U, shown = self.oracle.answers()
+        first.keep(self.region.to_inputs(U), shown)
+        space = _space(first, self.region, "probabilities", seed, selects=self.selects)
         return replace(space, before=self.before)
 
     def network(self, estimate: NetworkEstimate) -> NetworkEstimate:
@@ -237,36 +241,50 @@ def attack_space(
     """
     checked_outputs(outputs)
     before = oracle.ledger.snapshot()
-    region = Region.of(inputs, oracle)
+    region, first = Region.of(inputs, oracle), Recorder(oracle, seed)
     if outputs is None:
         outputs = "probabilities" if oracle.threshold > 0 else "logits"
         if oracle.output_dim > 1:
             rows = torch.randn(2, oracle.input_dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-            outputs = outputs_shown(region.oracle(oracle).value(rows).to(torch.float64), oracle.threshold)
-    return replace(_space(oracle, region, outputs, seed, selects=selects), before=before)
+            outputs = outputs_shown(region.oracle(first).value(rows).to(torch.float64), oracle.threshold)
+    return replace(_space(first, region, outputs, seed, selects=selects), before=before)
 
 
-def _space(oracle: Oracle, region: Region, outputs: Outputs, seed: int, *, selects: bool) -> AttackSpace:
-    before = oracle.ledger.snapshot()
+def _space(first: Recorder, region: Region, outputs: Outputs, seed: int, *, selects: bool) -> AttackSpace:
+    """The space of a target that was asked through ``first`` so far: a copy must explain these rows too."""
+    oracle, before = first.oracle, first.ledger.snapshot()
     if outputs == "logits":
-        return AttackSpace(Recorder(region.oracle(oracle), seed), region, outputs, math.inf, before, selects=selects)
+        recorder = _going_on(first, region, None, seed)
+        return AttackSpace(recorder, region, outputs, math.inf, before, selects=selects)
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(TYPICAL_ROWS, oracle.input_dim, generator=generator, dtype=torch.float64)
-    inner = region.oracle(oracle)
+    inner = region.oracle(first)
     shown = inner.value(rows)
     logits = LogitOracle(inner, outputs, coarse=coarse_class(shown) if outputs == "probabilities" else "none")
     z = logits.logits_of(shown).to(torch.float64)
     share, span = float(logits.precise(z).double().mean()), logit_span(z)
     if selects and share >= LEAST_PRECISE:
-        return AttackSpace(Recorder(logits, seed), region, outputs, FARTHEST, before, selects=True)
+        return AttackSpace(_going_on(first, region, logits, seed), region, outputs, FARTHEST, before, selects=True)
     reach = logits.largest_logit / max(span, 1e-3)
     claimed = None
     if reach < NEAREST_REACH:
         claimed = region
         region = _unsaturated(logits, region, rows, z, generator)
-        logits = LogitOracle(region.oracle(oracle), outputs, coarse=logits.coarse)
+        logits = LogitOracle(region.oracle(first), outputs, coarse=logits.coarse)
         reach = logits.reach(generator)
-    return AttackSpace(Recorder(logits, seed), region, outputs, reach, before, claimed, selects)
+    return AttackSpace(_going_on(first, region, logits, seed), region, outputs, reach, before, claimed, selects)
+
+
+def _going_on(first: Recorder, region: Region, logits: LogitOracle | None, seed: int) -> Recorder:
+    """A recorder in the coordinates of a region, and of logits if the target shows others, that knows earlier rows."""
+    inner = region.oracle(first.oracle)
+    if logits is not None:
+        inner = LogitOracle(inner, logits.outputs, coarse=logits.coarse)
+    recorder = Recorder(inner, seed)
+    rows, shown = first.answers()
+    if len(rows):
+        recorder.keep(region.standardised(rows), shown if logits is None else logits.logits_of(shown.to(logits.dtype)))
+    return recorder
 
 
 def _unsaturated(logits: LogitOracle, region: Region, rows: Tensor, z: Tensor, generator: torch.Generator) -> Region:

@@ -7,8 +7,8 @@ whole numbers only, and sums of trees that look at few columns each are read as 
 1. A few hundred rows of the domain tell whether the target answers in steps, and how many different answers it has.
 2. Few answers: one tree, by splitting boxes (``trees/partition.py``). Many: a sum of tables (``trees/tables.py``);
    where one does not end in its limits, the other is tried.
-3. The copy is compared with the target on fresh rows, a third of them beside its own thresholds (``trees/checks.py``).
-   Rows on which a tree is wrong are learned from, and fresh ones are drawn.
+3. The copy is compared with the target on every row that was asked, and on fresh rows, a third of them beside its own
+   thresholds (``trees/checks.py``). Rows on which a tree is wrong are learned from, and fresh ones are drawn.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class _Attack:
                 model = partition.tree()
                 found = self._verified(model, partition.beside(self.checks // 3, self.fresh), 1.0)
                 if not found.wrong.any() or turn == REPAIRS:
-                    return self._result(model, "path finding", found, _reason(found))
+                    return self._result(model, "path finding", found, found.reason)
                 self.verifying = Spent()  # these rows were learned from
                 partition.learn(found.X[found.wrong], found.truth[found.wrong])
                 partition.grow()
@@ -187,10 +187,10 @@ class _Attack:
                 self.failures.append(f"as a sum of tables {error}")
                 continue
             found = self._verified(model, tables.beside(self.checks // 3, self.fresh), 64.0 if not link else 4096.0)
-            best = self._result(model, "tables", found, _reason(found))
+            best = self._result(model, "tables", found, found.reason)
             if best.exact:
                 return best
-            self.failures.append(f"as a sum of tables it is wrong on {found.wrong.mean():.1%} of fresh rows")
+            self.failures.append(f"as a sum of tables it is wrong on {found.wrong.mean():.1%} of the rows")
         return None
 
     def _verified(self, model: nn.Module, beside: Array, loose: float) -> Checked:
@@ -220,16 +220,10 @@ class _Attack:
         return TreeCopy(
             model=model.eval(), exact=found is not None and not reason, leaves=size, thresholds=thresholds,
             worst_error=np.inf if found is None else found.worst, scale=1.0 if found is None else found.scale,
-            verified_points=0 if found is None else len(found.X), verification=self.verifying, domain=domain,
+            verified_points=0 if found is None else found.fresh, verification=self.verifying, domain=domain,
             method=method, seed=self.seed, seconds=time.perf_counter() - self.started,
             ledger=self.oracle.ledger.snapshot() - self.before, reason=reason, facts=facts,
         )  # fmt: skip
-
-
-def _reason(found: Checked) -> str:
-    if not found.wrong.any():
-        return ""
-    return f"The copy differs from the target on {int(found.wrong.sum()):,} of {len(found.X):,} fresh rows."
 
 
 def _size(model: nn.Module) -> tuple[int, int]:

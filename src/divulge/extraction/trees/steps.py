@@ -36,6 +36,8 @@ class Asker:
     def __init__(self, oracle: Oracle, domain: Domain) -> None:
         self.oracle, self.domain = oracle, domain
         self.size = 0.0
+        self.asked: list[tuple[Array, Array]] = []
+        """Every row that was asked, and its answer."""
         self._seen: list[bool] = []
 
     def value(self, X: Array) -> Array:
@@ -45,6 +47,7 @@ class Asker:
         parts = [self.oracle.value(torch.from_numpy(part)) for part in np.array_split(X, -(-len(X) // ROWS_AT_ONCE))]
         answers = torch.cat(parts).to("cpu", torch.float64).numpy()
         self.size = max(self.size, float(np.abs(answers).max()))
+        self.asked.append((np.array(X), answers.copy()))  # the caller may write into its own
         return np.asarray(answers)
 
     @property

@@ -21,6 +21,7 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -38,6 +39,15 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         pass
+
+
+class Seeded(Pipeline):
+    """A pipeline that hands ``random_state``, which SACRO-ML sets on the model itself, to its last step."""
+
+    def set_params(self, **params):
+        if "random_state" in params:
+            params[f"{self.steps[-1][0]}__random_state"] = params.pop("random_state")
+        return super().set_params(**params)
 
 
 def softmax(logits):
@@ -111,6 +121,8 @@ def sacro(folder):
 
     table = np.load(folder / "table.npz")
     model = pickle.loads((folder / "model.pkl").read_bytes())
+    if isinstance(model, Pipeline):
+        model.__class__ = Seeded
     target = Target(
         model=model, dataset_name="table", X_train=table["X"], y_train=table["y"], X_test=table["U"],
         y_test=table["v"], X_train_orig=table["X"], y_train_orig=table["y"], X_test_orig=table["U"],

@@ -82,6 +82,11 @@ def _run(target: Target, seconds: float) -> Finding:
     finding = _finding(target, measured, budget, curve)
     notes = [
         *(protections.averages_out(left.guard, left.single, left.averaged) for left in undone if left.averages_out),
+        *(
+            protections.averages_out_nearby(left.guard, left.single, left.nearby)
+            for left in undone
+            if left.averages_out_nearby and not left.averages_out
+        ),
         *notes,
     ]
     finding = dataclasses.replace(finding, tables=(*finding.tables, *_undone_table(undone)))
@@ -104,9 +109,10 @@ def _undone_table(undone: list[UndoneGuard]) -> tuple[Table, ...]:
         "guard",
         "error of one answer",
         f"of the mean of {REPEATS}",
+        f"of the mean over {REPEATS} inputs beside it",
         f"after the best of {len(GUESSES)} guessed seeds",
     )
-    rows = tuple((left.guard, left.single, left.averaged, left.replayed) for left in undone)
+    rows = tuple((left.guard, left.single, left.averaged, left.nearby, left.replayed) for left in undone)
     return (Table("Repeated queries and guessed noise", columns, rows),) if rows else ()
 
 

@@ -176,6 +176,14 @@ def averages_out(guard: str, single: float, averaged: float) -> str:
     )
 
 
+def averages_out_nearby(guard: str, single: float, nearby: float) -> str:
+    """A guard whose noise a client removes by asking inputs that are nearly the same."""
+    return (
+        f"Guard {guard} averages out over inputs that are nearly the same: one answer is off by {percent(single)} of "
+        f"the answers' spread, the mean over such inputs by {percent(nearby)}."
+    )
+
+
 def one_answer(common: float) -> str:
     """Why guards cannot be judged by agreement."""
     return f"{percent(common)} of the decisions are the same, so agreement does not tell a copy from none."

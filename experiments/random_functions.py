@@ -28,7 +28,7 @@ import divulge
 from divulge import extraction
 from divulge.auditing.hard_stop import hard_stop
 from divulge.auditing.probes.probe import TimeUp, deadline
-from divulge.extraction import Extraction
+from divulge.extraction import Extraction, TreeCopy
 
 DOUBLE = torch.float64
 Function = Callable[[Tensor], Tensor]
@@ -269,11 +269,12 @@ FAULTS = ("false exact", "foreign error", "late")
 ROUNDING = 1e-5
 """A copy is wrong in a row if it is off by more than this part of the answers' standard deviation."""
 DRAWN = 20_000
-ATTACKS: dict[str, tuple[str, Callable[..., Extraction]]] = {
+ATTACKS: dict[str, tuple[str, Callable[..., Extraction | TreeCopy]]] = {
     "from_gradients": ("gradient", extraction.from_gradients),
     "from_values": ("value", extraction.from_values),
     "worst_case": ("value", extraction.worst_case),
     "softmax_regression": ("gradient", extraction.softmax_regression),
+    "from_tree_values": ("value", extraction.from_tree_values),
 }
 """Every attack that may call a copy exact; ``deep_from_gradients`` is ``from_gradients`` under another name."""
 
@@ -333,7 +334,7 @@ def outcome(seed: int, attack: str, *, kind: str | None = None, limit: float = L
     return Outcome(seed, case.kind, attack, "late" if late else state, seconds, said)
 
 
-def _judged(case: Case, stolen: Extraction) -> tuple[str, str]:
+def _judged(case: Case, stolen: Extraction | TreeCopy) -> tuple[str, str]:
     if not stolen.exact:
         return "not exact", stolen.reason
     share, allowed = _wrong(case, stolen), float(stolen.facts["verification"]["share"])
@@ -342,7 +343,7 @@ def _judged(case: Case, stolen: Extraction) -> tuple[str, str]:
     return "exact", f"{share:.2%}"
 
 
-def _wrong(case: Case, stolen: Extraction) -> float:
+def _wrong(case: Case, stolen: Extraction | TreeCopy) -> float:
     """The share of rows like the data on which the copy is wrong."""
     X = case.draw(DRAWN, seed=987_654)
     with torch.no_grad():

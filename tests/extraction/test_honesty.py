@@ -20,18 +20,27 @@ from torch import Tensor, nn
 import divulge
 from divulge.extraction import from_gradients, from_values, softmax_regression, worst_case
 
+TREES = "from_tree_values"
 FROM_VALUES: tuple[Callable[..., Any], ...] = (from_values, worst_case)
 FROM_GRADIENTS: tuple[Callable[..., Any], ...] = (from_gradients, softmax_regression)
 """``deep_from_gradients`` is the first of them under another name, which test_deep_from_gradients.py holds it to."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack != TREES])
 def test_random_functions_are_copied_or_not_claimed(attack: str) -> None:
     found = [outcome(seed, attack, limit=60.0) for seed in range(2 * len(KINDS), 3 * len(KINDS))]
     wrong = [one for one in found if one.state in (*FAULTS, "stopped")]
     assert wrong == []
     assert any(one.state == "exact" for one in found)
+
+
+@pytest.mark.slow
+def test_random_functions_are_no_trees_or_copied_as_such() -> None:
+    kinds = ("tree", "constant", "rounded", "nearly constant", "floor", "huge")
+    found = {kind: outcome(920_021, TREES, kind=kind, limit=10.0 if kind != "tree" else 60.0).state for kind in kinds}
+    assert not set(found.values()) & {"false exact", "foreign error"}
+    assert found["tree"] == "exact"
 
 
 def test_lines_that_do_not_settle_when_further_layers_are_tried_are_a_reason() -> None:

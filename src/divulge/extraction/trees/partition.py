@@ -108,6 +108,8 @@ class Partition:
         for box in boxes:
             start = int(self.rng.integers(len(box.X)))
             others = np.flatnonzero(self.asker.differ(box.y, box.y[start : start + 1]))
+            if not len(others):  # answers about a tolerance apart: this one lies between the others
+                start, others = 0, np.flatnonzero(self.asker.differ(box.y, box.y[:1]))
             pairs += [(box, start, int(other)) for other in self.rng.permutation(others)[:PAIRS]]
         if not pairs:
             return
@@ -194,29 +196,32 @@ class Partition:
 
     def tree(self) -> DecisionTree:
         """The boxes as a decision tree, without splits between equal leaves."""
-        nodes: list[tuple[Step | None, int, int, Array]] = []
-
-        def add(box: Box) -> int:
-            place = len(nodes)
-            nodes.append((None, 0, 0, box.y[0]))
+        boxes, values = [self.root], [self.root.y[0]]  # parents before their children
+        children: list[tuple[int, int] | None] = []
+        for place, box in enumerate(boxes):  # it grows on the way
             if box.split is None or box.left is None or box.right is None:
-                return place
-            left, right = add(box.left), add(box.right)
-            both = nodes[left], nodes[right]
-            same = not self.asker.differ(both[0][3][None], both[1][3][None]).any()
-            if same and both[0][0] is None and both[1][0] is None:
-                nodes[place:] = [both[0]]
-            else:
-                nodes[place] = (box.split, left, right, box.y[0])
-            return place
-
-        add(self.root)
-        tree = DecisionTree(len(self.thresholds), len(self.root.y[0]), len(nodes), single=self.asker.domain.single)
-        for place, (step, left, right, value) in enumerate(nodes):
-            tree.value[place] = torch.from_numpy(value)
-            if step is not None:
-                tree.feature[place], tree.threshold[place] = step.feature, step.threshold
-                tree.left[place], tree.right[place] = left, right
+                children.append(None)
+                continue
+            children.append((len(boxes), len(boxes) + 1))
+            for child in (box.left, box.right):  # one without a row, as lies can leave it, is answered as its parent
+                boxes.append(child)
+                values.append(child.y[0] if len(child.y) else values[place])
+        for place, pair in reversed(list(enumerate(children))):
+            if pair is None or any(children[child] is not None for child in pair):
+                continue
+            if not self.asker.differ(values[pair[0]][None], values[pair[1]][None]).any():
+                children[place], values[place] = None, values[pair[0]]
+        kept = [0]
+        for place in kept:
+            kept += children[place] or ()
+        tree = DecisionTree(len(self.thresholds), len(values[0]), len(kept), single=self.asker.domain.single)
+        number = {place: node for node, place in enumerate(kept)}
+        for node, place in enumerate(kept):
+            step, pair = boxes[place].split, children[place]
+            tree.value[node] = torch.from_numpy(values[place])
+            if step is not None and pair is not None:
+                tree.feature[node], tree.threshold[node] = step.feature, step.threshold
+                tree.left[node], tree.right[node] = number[pair[0]], number[pair[1]]
         return tree
 
     # -- testing ------------------------------------------------------------------------------------------------------

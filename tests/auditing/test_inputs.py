@@ -141,3 +141,19 @@ def test_an_obstacle_that_breaks_down_does_not_end_the_audit():
     assert [(skip.name, skip.ending) for skip in results.skipped] == [("broken", "unfinished")]
     assert "fault of its own (AttributeError" in results.skipped[0].reason
     assert [found.name for found in results.findings] == ["copy-from-values"]
+
+
+def test_token_ids_of_an_onnx_graph_stay_inside_its_table_of_embeddings(tmp_path):
+    torch.manual_seed(0)
+    model, path = Words().eval(), str(tmp_path / "words.onnx")
+    torch.onnx.export(
+        model, (torch.zeros(1, 6, dtype=torch.long),), path, input_names=["ids"], dynamic_axes={"ids": {0: "rows"}},
+        dynamo=False,
+    )  # fmt: skip
+    ids = torch.randint(50, (200, 6), generator=torch.Generator().manual_seed(1))
+    target = open_target(path, None, AuditOptions(unseen=ids))
+    assert (target.vocabulary, target.kind, target.access) == (50, "unknown", "value")
+    assert plan_for(target, target.unseen, "value").kind == "tokens"
+    beyond = target.oracle("value").value(torch.full((1, 6), 400.0))
+    with torch.no_grad():
+        torch.testing.assert_close(beyond, model(torch.full((1, 6), 49)))

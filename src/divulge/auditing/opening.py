@@ -69,7 +69,7 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
     first = make("gradient" if access == "weights" else access)
     data = _data(training_data, options, first.input_dim, tuple(first.input_shape))
     answers, pace = _answers(source, make, access, data)
-    vocabulary = vocabulary_of(source) if isinstance(source, nn.Module) else None
+    vocabulary = vocabulary_of(source) if isinstance(source, nn.Module) else first.vocabulary
     kind: Kind = "unknown"  # of what takes tokens: between two of them there is nothing to ask
     known = False
     if vocabulary is None:

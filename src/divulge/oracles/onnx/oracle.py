@@ -116,6 +116,7 @@ class OnnxOracle(Oracle):
             input_shape=shape,
             threshold=0.5 if _last_operator(proto, self.signature.outputs[0]) == "Sigmoid" else 0.0,
             output_kind=_output_kind(proto, self.signature.outputs[0]),
+            vocabulary=self.signature.inputs[0].vocabulary if len(self.signature.inputs) == 1 else None,
         )
         self._batch_size = checked_batch_size(batch_size) or max(1, LIVE_NUMBERS // (PER_INPUT * self.input_dim))
         if self._module is not None:

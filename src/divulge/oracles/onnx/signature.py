@@ -27,6 +27,8 @@ INPUT_TYPES: dict[int, Any] = {
     7: np.int64, 9: np.bool_, 12: np.uint32, 13: np.uint64,
 }  # fmt: skip
 """numpy's types by ONNX's number for them."""
+_SAME_NUMBERS = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose")
+"""Operators behind which the numbers of an input are still the same."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class InputTensor:
     shape: tuple[int, ...]
     dtype: Any
     rows: int | None
+    vocabulary: int | None = None
+    """How many whole numbers the table of embeddings knows that they look up; None where they look up none."""
 
     @property
     def size(self) -> int:
@@ -47,8 +51,8 @@ class InputTensor:
         """Rows [n, size] as the graph takes them."""
         kind = np.dtype(self.dtype)
         if kind.kind in "iu":
-            bounds = np.iinfo(kind)
-            X = np.clip(np.rint(X.astype(np.float64)), float(bounds.min), float(bounds.max))
+            low, high = (0, self.vocabulary - 1) if self.vocabulary else (np.iinfo(kind).min, np.iinfo(kind).max)
+            X = np.clip(np.rint(X.astype(np.float64)), float(low), float(high))
         elif kind.kind == "b":
             X = X >= 0.5
         return X.reshape(len(X), *self.shape).astype(kind)
@@ -160,13 +164,27 @@ def _by_rows(entry: Any, first: Any) -> bool:
     return bool(mine) and bool(rows) and mine[0] == rows[0] and (entry is first or len(mine) > 1 or mine[0] == 0)
 
 
+def _vocabulary(proto: Any, name: str) -> int | None:
+    """Rows of the smallest table of weights that the numbers of an input look up, as they are or through a cast."""
+    tables = {entry.name: list(entry.dims) for entry in proto.graph.initializer}
+    reached, sizes = {name}, []
+    for node in proto.graph.node:  # which come in the order in which they are computed
+        if node.op_type in _SAME_NUMBERS and node.input and node.input[0] in reached:
+            reached.update(node.output)
+        elif node.op_type == "Gather" and node.input[1] in reached and len(tables.get(node.input[0], [])) == 2:
+            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+            sizes.append(tables[node.input[0]][axis])
+    return min(sizes, default=None)
+
+
 def _input_tensor(proto: Any, entry: Any, input_shape: Shape | None, *, alone: bool) -> InputTensor:
     kind = entry.type.tensor_type.elem_type
     if kind not in INPUT_TYPES:
         raise UnsupportedModel(f"The ONNX input {entry.name} does not take numbers; only numbers can be asked with.")
     declared = extents_of(entry)
     shape = row_shape(proto, input_shape) if alone else _shape_of_several(entry, declared[1:], input_shape)
-    return InputTensor(entry.name, shape, INPUT_TYPES[kind], (declared[0] if declared else 0) or None)
+    rows = (declared[0] if declared else 0) or None
+    return InputTensor(entry.name, shape, INPUT_TYPES[kind], rows, _vocabulary(proto, entry.name))
 
 
 def _shape_of_several(entry: Any, declared: Sequence[int], input_shape: Shape | None) -> tuple[int, ...]:

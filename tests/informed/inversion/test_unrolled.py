@@ -114,7 +114,7 @@ def test_private_training_is_inverted_through_its_clipping():
     errors = []
     for noise in (1e-4, 3.0):
         privacy = Privacy(noise_multiplier=noise, clip=0.5, noise_seed=1)
-        recipe = Recipe(**{**BASE, **MLP, "privacy": privacy, "epochs": 12})
+        recipe = Recipe(**{**BASE, **MLP, "privacy": privacy})
         record = divulge.informed.direct(recipe, recipe.train(X, y), X[:12], y[:12], labels=[int(y[12])], runs=30)
         errors.append(record.error(X[12]))
     guess = float((X[:12][y[:12] == y[12]].mean(dim=0) - X[12]).square().mean())

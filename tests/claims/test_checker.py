@@ -83,7 +83,7 @@ def test_an_honest_report_has_no_false_claim(honest, subject):
 
 def test_a_copy_that_is_said_to_be_exact_and_is_not(honest, subject):
     said = finding(title="1 prediction is enough to copy the model exactly", outcome="succeeded", severity="high",
-                   measures={"exact": True, "hidden_units_found": 0})  # fmt: skip
+                   measures={"exact": True, "judging_rows": 50, "hidden_units_found": 0})  # fmt: skip
     assert COPY in false_claims(with_copy(honest, subject, said, model=wrong_copy(6)), subject)
 
 
@@ -94,19 +94,21 @@ def test_an_exact_copy_passes(honest):
         model.weight.copy_(torch.tensor(1e-3 * np.linspace(-1.0, 1.5, 6))[None])
         model.bias.fill_(1e6)
     said = finding(title="copied exactly", outcome="succeeded", severity="high",
-                   measures={"exact": True, "hidden_units_found": 0})  # fmt: skip
+                   measures={"exact": True, "judging_rows": 50, "hidden_units_found": 0})  # fmt: skip
     assert COPY not in false_claims(with_copy(honest, linear, said, model=model), linear)
 
 
 def test_a_claim_without_a_copy(honest, subject):
     def claim(report):
-        report["findings"] = [finding(outcome="succeeded", severity="high", measures={"exact": True})]
+        report["findings"] = [
+            finding(outcome="succeeded", severity="high", measures={"exact": True, "judging_rows": 50})
+        ]
 
     assert COPY in false_claims(dataclasses.replace(edited(honest, claim), calls=[]), subject)
 
 
 def test_a_share_of_the_variance_that_is_not_there(honest, subject):
-    said = finding(outcome="failed", measures={"exact": False, "variance_explained": 0.93})
+    said = finding(outcome="failed", measures={"exact": False, "judging_rows": 1000, "variance_explained": 0.93})
     assert COPY in false_claims(with_copy(honest, subject, said, model=wrong_copy(6)), subject)
 
 
@@ -226,7 +228,9 @@ def test_the_gaussian_mechanism_in_closed_form():
 
 def test_a_copy_from_labels_that_is_said_to_be_equivalent_and_is_not():
     tanh = MODELS["saturated tanh"]()
-    said = finding(name="copy-from-labels", measures={"equivalent": True}, outcome="succeeded", severity="high")
+    said = finding(
+        name="copy-from-labels", measures={"equivalent": True, "judging_rows": 50}, outcome="succeeded", severity="high"
+    )
     right = nn.Linear(6, 1).double()
     with torch.no_grad():
         right.weight.copy_(torch.tensor(np.linspace(-1.0, 1.5, 6))[None])

@@ -96,7 +96,7 @@ def _exact_claims(found: dict[str, Any], calls: list[Call], subject: Subject) ->
     exact = [call for call in calls if call.result.exact]
     copy = exact[-1].result.model if exact else _closest(calls, subject)
     said = found["measures"]
-    claims = _stated_figures(found, copy, subject, list(range(len(subject.table.unseen.y)))[:1000])
+    claims = _stated_figures(found, copy, subject)
     if said.get("exact"):
         claims += _exactness(found, copy, subject)
     elif found["severity"] != "none":
@@ -146,7 +146,7 @@ def _label_claims(found: dict[str, Any], calls: list[Call], subject: Subject) ->
         taken = found["severity"] != "none" or found["measures"].get("equivalent")
         return [Checked(found["name"], found["title"], "no copy was returned", not taken)]
     copy = calls[-1].result.model
-    claims = _stated_figures(found, copy, subject, list(range(len(subject.table.unseen.y)))[:1000])
+    claims = _stated_figures(found, copy, subject)
     if found["measures"]["equivalent"]:
         X = subject.around()
         other = int((decisions(answers(copy, X)) != subject.decide(X)).sum())
@@ -273,10 +273,10 @@ def _balanced(truth: Array, decided: Array) -> float:
     return float(np.mean([np.mean(decided[truth == one] == one) for one in np.unique(truth)]))
 
 
-def _stated_figures(found: dict[str, Any], copy: nn.Module, subject: Subject, places: list[int]) -> list[Checked]:
-    """The figures of an exact copy, on the very rows that the audit judged it by."""
-    unseen = subject.table.unseen
-    rows = Rows(unseen.X[places], np.asarray(unseen.y)[places])
+def _stated_figures(found: dict[str, Any], copy: nn.Module, subject: Subject) -> list[Checked]:
+    """The figures of an exact copy, on as many of the unseen rows as the audit says it judged it by."""
+    unseen, count = subject.table.unseen, found["measures"]["judging_rows"]
+    rows = Rows(unseen.X[:count], np.asarray(unseen.y)[:count])
     measured = figures(copy, subject, rows)
     return [
         Checked(found["name"], f"{name}: {stated:.6g}", f"{measured[name]:.6g}", abs(measured[name] - stated) <= 2e-3)

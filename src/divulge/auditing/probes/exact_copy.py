@@ -182,6 +182,7 @@ def _finding(
             "output_spread": found.scale,
             "same_decision" if judge.values is None else "variance_explained": likeness,
             **judge.measures(found.model),
+            "judging_rows": len(judge.rows),
         },
         ledger=found.cost,
         seconds=found.seconds,

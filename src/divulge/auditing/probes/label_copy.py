@@ -78,6 +78,7 @@ def _finding(
             "hidden_units_found": found.width,
             "same_decision": likeness,
             **judge.measures(found.model),
+            "judging_rows": len(judge.rows),
             "labels_per_parameter": found.queries / parameters,
             "requests": found.requests,
         },

@@ -194,6 +194,14 @@ def test_neurons_that_are_always_on_are_said_not_to_be_visible():
     assert stolen.as_dict()["not_visible"] == stolen.not_visible
 
 
+def test_a_neuron_that_labels_leave_open_is_chosen_and_said_to_be():
+    model = balanced_network([10, 2, 1], 0)
+    stolen = from_labels(divulge.oracle(model, access="label"), checks=500)
+    assert stolen.equivalent, stolen.reason
+    assert "decide alike" in stolen.not_visible
+    assert stolen.check(divulge.oracle(model, access="label"), 20_000) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_two_hidden_layers_are_rebuilt(seed):

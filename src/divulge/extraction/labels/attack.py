@@ -203,11 +203,14 @@ class LabelAttack:
         )
 
     def _not_visible(self) -> str:
-        """What the copy says of neurons whose hyperplane the boundary does not meet."""
+        """What labels do not show of the neurons."""
         network = self.network
-        if isinstance(network, TwoLayerNetwork) or not 0 < len(network.W) <= self.survey.inputs:
+        if isinstance(network, TwoLayerNetwork):
             return ""
-        return reasons.always_on() if float(np.abs(network.P).max()) > 0 else ""
+        parts = [reasons.chosen(self.discovery.chosen)] if self.discovery.chosen else []
+        if 0 < len(network.W) <= self.survey.inputs and float(np.abs(network.P).max()) > 0:
+            parts.append(reasons.always_on())
+        return " ".join(parts)
 
     def _points(self) -> tuple[Array, Array]:
         """The boundary points in the target's units."""

@@ -27,6 +27,10 @@ FEW_FACETS = 4
 DEEPER = 3
 """Hyperplanes, and a quarter of them all, that edges must cross for a network with more than one hidden layer; bends
 that the neurons found cannot make."""
+MOST_OPEN = 6
+"""Neurons that may be seen between one pair of facets only."""
+RATIOS = np.geomspace(1e-2, 1e2, 41)
+"""Slopes on one side of such a neuron, relative to those on the other, among which one is chosen."""
 RANK = 1e-4
 """Smallest singular value of neurons of unit length that are independent."""
 FRUITLESS = 6
@@ -50,6 +54,8 @@ class Discovery:
     elsewhere: Sequence[Sighting] = ()
     """Points on hyperplanes of neurons beside the corners of the survey."""
     tried: set[int] = field(default_factory=set)
+    chosen: int = 0
+    """Neurons of which labels leave one number open."""
     depth_tried: bool = False
     """Whether a copy with two hidden layers was tried, without success."""
     trials: Trials = field(init=False)
@@ -73,6 +79,8 @@ class Discovery:
                 self._measure(choice[: self.beside])
                 continue
             if self._tried_out():
+                continue
+            if fruitless >= FRUITLESS and self._settle_open():
                 continue
             if not self.pencils or len(self.survey.slices) >= self.most_slices or fruitless >= FRUITLESS:
                 return
@@ -224,6 +232,27 @@ class Discovery:
             found = self.trials.settle(pencil, free) if free else None
             if found is not None:
                 self._add(found[0], [pencil.corner, found[1]])
+                return True
+        return False
+
+    def _settle_open(self) -> bool:
+        """Whether a neuron was chosen that the boundary shows between one pair of facets only.
+
+        Labels leave one number of it open: hyperplanes through that ridge which the boundary does not cross elsewhere
+        decide alike. There must be no corner that could tell them apart.
+        """
+        waiting = distinct([p for p in self.pencils if p.corner.neuron is None])
+        spread = self.survey.tolerances.spread
+        if len(waiting) > MOST_OPEN or not all(any(p.ridge(c, spread) for p in waiting) for c in self.free()):
+            return False
+        for pencil in waiting:
+            crossed = [self.survey.crossed(neuron) for neuron in pencil.members(RATIOS, spread)]
+            runs = np.split(np.arange(len(RATIOS)), np.nonzero(np.diff(crossed))[0] + 1)
+            longest = max((run for run in runs if not crossed[run[0]]), key=len, default=None)
+            if longest is not None:
+                ratio = RATIOS[longest[len(longest) // 2]]
+                self._add(pencil.members([ratio], spread)[0], [pencil.corner])
+                self.chosen += 1
                 return True
         return False
 

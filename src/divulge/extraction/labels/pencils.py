@@ -88,6 +88,17 @@ class Pencil:
         size = np.abs(parts)
         return np.asarray((parts[..., 0] * parts[..., 1] < 0) & (size.min(axis=-1) > 1e-6 * size.max(axis=-1)))
 
+    def members(self, ratios: Sequence[float], spread: float) -> list[Neuron]:
+        """The hyperplanes that these ratios of the slopes on the two sides would make."""
+        rows = [ratio * self.facets[1] - self.facets[0] for ratio in ratios]
+        return [Neuron.of(row / np.linalg.norm(row) @ self.basis, spread, self.error) for row in rows]
+
+    def ridge(self, corner: Sighting, spread: float) -> bool:
+        """Whether a corner is on both facets, where it tells nothing of the open number."""
+        row = np.append(corner.x / spread, 1.0)
+        reach = float(np.linalg.norm(self.basis @ row))
+        return reach < WINDOW * (self.error * float(np.linalg.norm(row)) + corner.error / spread) + 1e-9
+
     def holds(self, rows: Array, loose: float) -> bool:
         """Whether one of these homogeneous rows [n, d + 1] is in the pencil."""
         away = np.linalg.norm(rows - rows @ self.basis.T @ self.basis, axis=1)

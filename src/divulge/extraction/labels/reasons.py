@@ -57,6 +57,13 @@ def always_on() -> str:
     )
 
 
+def chosen(count: int) -> str:
+    return (
+        f"{count} of the neurons bend the boundary between one pair of facets only: labels leave a number of each "
+        "open, and the copy has one hyperplane of many that decide alike."
+    )
+
+
 def flips(share: float) -> str:
     return (
         f"About {share:.1%} of the labels are wrong at random when a row is asked again, and votes did not make up for "

@@ -21,7 +21,7 @@ PATIENCE = 3
 SLIGHT, SLIGHT_PENCILS = 1e-3, 2
 """So many pencils of turns smaller than this may wait: they are imprecise, and more of them are of the same neuron."""
 UNRELATED, UNRELATED_SLICES = 10, 5
-"""Pencils, and slices, among whose bends no two are of one neuron: the target has no hidden ReLU neurons."""
+"""Pencils that wait, and slices, from which on the target has no hidden ReLU neurons if hardly one was found."""
 FEW_FACETS = 4
 """Facets that tell a tree, if all are parallel to axes."""
 DEEPER = 3
@@ -94,7 +94,7 @@ class Discovery:
         choice = self.candidates()
         if sum(p.corner.turn < SLIGHT for p in self.pencils) >= SLIGHT_PENCILS:
             choice = [c for c in choice if c.turn >= SLIGHT]
-        if not self.neurons and len(self.pencils) >= UNRELATED:
+        if len(self.pencils) >= UNRELATED and self._mostly_crossed:
             return []
         if not self.pencils or fruitless >= PATIENCE:
             return choice
@@ -248,10 +248,11 @@ class Discovery:
         for pencil in waiting:
             crossed = [self.survey.crossed(neuron) for neuron in pencil.members(RATIOS, spread)]
             runs = np.split(np.arange(len(RATIOS)), np.nonzero(np.diff(crossed))[0] + 1)
-            longest = max((run for run in runs if not crossed[run[0]]), key=len, default=None)
-            if longest is not None:
-                ratio = RATIOS[longest[len(longest) // 2]]
-                self._add(pencil.members([ratio], spread)[0], [pencil.corner])
+            allowed = [run for run in runs if not crossed[int(run[0])]]
+            if allowed:
+                longest = max(allowed, key=len)
+                middle = longest[len(longest) // 2]
+                self._add(pencil.members(RATIOS[middle : middle + 1], spread)[0], [pencil.corner])
                 self.chosen += 1
                 return True
         return False
@@ -305,10 +306,15 @@ class Discovery:
 
     @property
     def unrelated(self) -> bool:
-        """Whether many bends of the boundary, each between other facets, are known and no two are of one neuron."""
-        if self.neurons or len(self.survey.slices) < UNRELATED_SLICES or len(self.pencils) < UNRELATED:
+        """Whether many bends of the boundary, each between other facets, wait, and few that were found are neurons'."""
+        if len(self.survey.slices) < UNRELATED_SLICES or len(self.pencils) < UNRELATED:
             return False
-        return len(distinct(self.pencils)) >= UNRELATED
+        return len(distinct(self.pencils)) >= UNRELATED and self._mostly_crossed
+
+    @property
+    def _mostly_crossed(self) -> bool:
+        """Whether edges run straight through at least half of the hyperplanes found."""
+        return 2 * sum(self.survey.crossed(n) for n in self.neurons) >= len(self.neurons)
 
     @property
     def misfit(self) -> bool:

@@ -132,7 +132,8 @@ class OneHiddenLayer:
         """The output layer, and which points it was fitted to: those far off are left out, worst first."""
         tolerances = self.survey.tolerances
         keep = np.ones(len(points), bool)
-        if self.network is not None and len(self.network.W) <= len(W):
+        determined = self.layer is not None and self.layer.gap < DETERMINED
+        if determined and self.network is not None and len(self.network.W) <= len(W):
             explained = self.network.distance(points, pairs, tolerances.spread) < tolerances.tight
             keep = explained if 2 * explained.sum() > len(points) else keep
         for _ in range(8):

@@ -88,7 +88,7 @@ class Pencil:
         size = np.abs(parts)
         return np.asarray((parts[..., 0] * parts[..., 1] < 0) & (size.min(axis=-1) > 1e-6 * size.max(axis=-1)))
 
-    def members(self, ratios: Sequence[float], spread: float) -> list[Neuron]:
+    def members(self, ratios: Array, spread: float) -> list[Neuron]:
         """The hyperplanes that these ratios of the slopes on the two sides would make."""
         rows = [ratio * self.facets[1] - self.facets[0] for ratio in ratios]
         return [Neuron.of(row / np.linalg.norm(row) @ self.basis, spread, self.error) for row in rows]

@@ -45,8 +45,8 @@ def axes() -> str:
 
 def unrelated(bends: int) -> str:
     return (
-        f"The boundary has straight pieces, and of {bends} bends between them no two lie on one hyperplane: the target "
-        "has no hidden ReLU neurons (nearest neighbours, trees, ensembles)."
+        f"The boundary has straight pieces, and {bends} bends between them fit no hidden neuron: the target is not a "
+        "ReLU network with one hidden layer or two (nearest neighbours, trees, ensembles)."
     )
 
 

@@ -29,8 +29,9 @@ NARROW = 0.9
 """A space that fills more of the outputs than this says no more than that some outputs depend on others."""
 NUMBERS = 1 << 27
 """The most numbers in the answers: a gibibyte."""
-ROW_NUMBERS = 1 << 25
-"""The most numbers in the rows that are asked: a quarter of that."""
+ROW_NUMBERS, ALWAYS = 1 << 22, 256
+"""Numbers in the rows that are asked: more take seconds to draw. So many rows are asked in any case, which is two rounds
+of queries."""
 
 
 def _obstacle(target: Target) -> str:
@@ -49,7 +50,8 @@ def _obstacle(target: Target) -> str:
 
 def _most(target: Target) -> int:
     """Rows that may be asked: a few more than there are outputs, where budget and memory allow them."""
-    most = min(target.output_dim + CHECKS + 8, NUMBERS // target.output_dim, ROW_NUMBERS // target.input_dim)
+    drawn = max(ALWAYS, ROW_NUMBERS // target.input_dim)
+    most = min(target.output_dim + CHECKS + 8, NUMBERS // target.output_dim, drawn)
     return most if target.options.budget is None else min(most, target.options.budget)
 
 

@@ -30,8 +30,7 @@ NARROW = 0.9
 NUMBERS = 1 << 27
 """The most numbers in the answers: a gibibyte."""
 ROW_NUMBERS, ALWAYS = 1 << 22, 256
-"""Numbers in the rows that are asked: more take seconds to draw. So many rows are asked in any case, which is two rounds
-of queries."""
+"""Numbers in the rows that are asked: more take seconds to draw. So many rows are asked in any case: two rounds."""
 
 
 def _obstacle(target: Target) -> str:

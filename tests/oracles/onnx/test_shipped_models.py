@@ -116,6 +116,20 @@ def test_an_impossible_width_is_refused_in_one_sentence_before_memory_goes(tmp_p
             divulge.oracle(path, access=access)
 
 
+def test_a_node_that_fails_prints_nothing_and_cannot_steer_a_terminal(tmp_path, capfd):
+    path = saved(
+        tmp_path / "tile.onnx",
+        [("Tile", ["x", "s"], ["t"], {"name": "\x1b[2J"}), ("ReduceSum", ["t"], ["r"], {"keepdims": 0}),
+         ("Add", ["x", "r"], ["y"], {})],
+        [("x", TensorProto.FLOAT, ["n", 3])],
+        [("y", TensorProto.FLOAT, ["n", 3])],
+        {"s": np.array([1, 2**36])},
+    )  # fmt: skip
+    with pytest.raises(divulge.DivulgeError, match="ONNX Runtime could not answer") as refused:
+        divulge.oracle(path).value(np.zeros((1, 3), dtype=np.float32))
+    assert "\x1b" not in str(refused.value) + "".join(capfd.readouterr())
+
+
 def test_an_input_without_an_entry_for_each_row_is_held(tmp_path):
     path = saved(
         tmp_path / "vad.onnx",

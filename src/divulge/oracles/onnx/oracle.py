@@ -224,7 +224,7 @@ def _session(source: str | bytes, path: str | Path) -> Any:
         raise MissingPackage("ONNX models are run by onnxruntime; install divulge[onnx].") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # its errors are raised too; printed, they carry names of the file as they are
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime raises classes of its own that it does not export

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from divulge.core.validation import checked_choice, checked_whole
 from divulge.extraction.attack_space import attack_space
 from divulge.extraction.gradients.rebuild import GradientAttack
-from divulge.extraction.layers.deep_attack import checked_depth
+from divulge.extraction.layers.depth import checked_depth
 from divulge.extraction.result import Extraction
 from divulge.extraction.verification import FEWEST_CHECKS
 from divulge.oracles.base import Oracle, check_oracle_and_seed

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from divulge.core.memory import claim
 from divulge.core.validation import checked_choice, checked_whole
 from divulge.extraction.attack_space import attack_space
-from divulge.extraction.layers.deep_attack import checked_depth
+from divulge.extraction.layers.depth import checked_depth
 from divulge.extraction.printed import milli_values
 from divulge.extraction.result import Extraction
 from divulge.extraction.values.cell_gradients import basis_of

@@ -46,11 +46,27 @@ def test_identity_units_are_replaced_by_turned_neurons_or_few_linear_units(alway
         carried = carried + np.outer(rng.normal(size=2), rng.normal(size=6))
     output = OutputFit(np.concatenate([above, carried], axis=1), rng.normal(size=2), np.zeros(0, int))
     assert has_identity(wider)
-    fewer, fitted = with_fewest_units(wider, output)
+    fewer, fitted, _ = with_fewest_units(wider, output, np.zeros((4, 6), bool))
     X = rng.normal(size=(300, 5))
     before, after = (a(X) @ o.weight.T + o.bias for a, o in ((wider, output), (fewer, fitted)))
     assert np.abs(before - after).max() < 1e-10
     assert fewer.width == 4 + 2 * always_on
+
+
+def test_a_neuron_that_is_turned_shows_the_entries_that_no_kink_has_shown():
+    rng = np.random.default_rng(4)
+    truth = rng.normal(size=(4, 4)), rng.normal(size=4)
+    seen, unseen = truth[0].copy(), np.zeros((4, 4), bool)
+    seen[1, 2], unseen[1, 2] = 0, True
+    first = KnownLayers(5).with_layer(rng.normal(size=(4, 5)), rng.normal(size=4))
+    wider = with_identity(first.with_layer(seen, truth[1]))
+    above = rng.normal(size=(1, 4))
+    carried = -np.outer(above[:, 1], truth[0][1])  # neuron 1 is turned the wrong way; one output, 3 inputs seen by all
+    output = OutputFit(np.concatenate([above, carried], axis=1), rng.normal(size=1), np.zeros(0, int))
+    fewer, _, left = with_fewest_units(wider, output, unseen)
+    assert fewer.width == 4
+    assert not left.any()
+    assert np.allclose(fewer.weights[-1][1], -truth[0][1])
 
 
 def test_polishing_finds_weights_that_values_determine_and_is_never_worse():

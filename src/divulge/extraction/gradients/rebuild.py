@@ -18,7 +18,8 @@ from divulge.extraction.gradients.first_line import Exploration, line_copy, wron
 from divulge.extraction.gradients.jacobian_factors import network_from_jacobians
 from divulge.extraction.gradients.kink_search import ROUNDS, KinkSearch
 from divulge.extraction.hidden_bumps import HIDDEN, RoundingEvidence, compare_rounding
-from divulge.extraction.layers.deep_attack import DeepAttack, Depth
+from divulge.extraction.layers.deep_attack import DeepAttack
+from divulge.extraction.layers.depth import Depth
 from divulge.extraction.layers.query_space import GradientSpace
 from divulge.extraction.layers.survey import Survey, search_again
 from divulge.extraction.relu_network import NetworkEstimate

@@ -17,8 +17,8 @@ grows like their neurons. This attack does it layer by layer:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -26,16 +26,17 @@ from torch import Tensor
 
 from divulge.core.errors import DivulgeError
 from divulge.core.progress import report
-from divulge.core.validation import checked_whole
 from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, UNSETTLED
 from divulge.extraction.layers.deep_copy import DeepCopy
+from divulge.extraction.layers.depth import Depth
 from divulge.extraction.layers.first_layer import MOST_LINES, first_layer
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.layer_search import LayerSearch, has_identity, with_identity
 from divulge.extraction.layers.output_fit import fit_output, with_fewest_units
 from divulge.extraction.layers.polish import parameters, polish
-from divulge.extraction.layers.query_points import extreme_points
+from divulge.extraction.layers.query_points import extreme_points, nearest_directions
+from divulge.extraction.layers.residual_units import residual_units, with_units
 from divulge.extraction.layers.survey import Survey
 from divulge.extraction.layers.unseen_entries import telling_rows
 from divulge.extraction.relu_network import NetworkEstimate
@@ -67,29 +68,16 @@ OUTSIDE_TYPICAL = 1.5
 """Rows at least so many times as long as a typical input lie outside the typical ones."""
 COPY_ROWS, DISTANCES = 4000, (1.0, 5.0, 25.0, FAR)
 """Rows, and their distances, at which neurons that are always on stay on in the copy."""
-WRONG_SEGMENTS = 4
+WRONG_SEGMENTS, RIGHT_ROWS = 4, 2_000
+"""Rows that segments are searched from where the copy is wrong, and rows where it is right that they may end at."""
+FEW_WRONG, AROUND = 0.05, 24
+"""Share of wrong rows below which the copy lacks few neurons, and points asked around such rows."""
+MANY_WRONG = 0.3
+"""Share of wrong rows from which on a layer may be missing."""
 IMPRECISION = 1e-2
 """Errors above this share of the deviation are due to neurons or entries that were missed, not to imprecise rows."""
 IMPRECISE = 1e-7
 """Errors below this share of the deviation are imprecision, not neurons that were missed."""
-
-
-@dataclass(frozen=True)
-class Depth:
-    """How many hidden layers there are at most, and their widths where the caller knows them."""
-
-    most: int = 8
-    widths: tuple[int, ...] | None = None
-
-
-def checked_depth(layers: int, widths: Sequence[int] | None) -> Depth:
-    """The parameters ``layers`` and ``widths`` of an attack, refused if they make no sense."""
-    checked_whole("layers", layers, at_least=1)
-    if widths is None:
-        return Depth(layers)
-    for width in widths:
-        checked_whole("each of widths", width, at_least=1)
-    return Depth(max(1, len(widths)), tuple(widths))
 
 
 class DeepAttack:
@@ -187,8 +175,13 @@ class DeepAttack:
             fits = len(wider) > 1 or search.survey.space.positive
             if fits and len(again.contradicting) < len(output.contradicting):
                 layers, output = wider, again
+        last = len(layers) - 1
+        units = residual_units(search.survey, layers, output) if len(layers) else []
+        if units:
+            place = search.append_unseen(last, np.array([~unit.known for unit in units]))
+            layers, output = with_units(layers, output, units, place)
         if has_identity(layers):
-            layers, output = with_fewest_units(layers, output)
+            layers, output, search.unseen[last] = with_fewest_units(layers, output, search.unseen[last])
         space = search.survey.space
         rows = self.rng.normal(size=(COPY_ROWS, self.oracle.input_dim)) * self.rng.choice(
             DISTANCES, size=(COPY_ROWS, 1)
@@ -225,7 +218,7 @@ class DeepAttack:
             if not again or not self._polished(float(wrong.double().mean())):
                 break
             copy, again = self.copy, False
-        self._search_wrong(search, verification, wrong.numpy(), copy.output.contradicting)
+        self._search_wrong(search, copy, verification)
         layers = copy.layers
         doubtful = [depth for depth, entries in search.unseen.items() if entries.any() and depth < len(layers)]
         search.settled = layers.first(max(len(search.base), min([*doubtful, len(layers) - 1])))
@@ -235,30 +228,39 @@ class DeepAttack:
         """Refine the copy by the values of all rows asked; whether it then agrees with all of them."""
         copy = self.copy
         assert copy is not None
-        if wrong > MOST_WRONG or (wrong and self._neurons_are_missing()):
+        if self._neurons_are_missing(wrong):
             return False
         X, truth = self.oracle.answers()
         precise = self.space.precise(truth)
         X, truth = X[precise], truth[precise]
-        count = min(len(X), ROWS_A_PARAMETER * parameters(copy.stack) // truth.shape[1] + FIRST_CHECKS)
         off = self.space.differences(truth, copy.value(X)) / row_size(X)
-        pick = torch.randperm(len(X), generator=self.generator)[:count]
-        pick = torch.unique(torch.cat([pick, off.argsort(descending=True)[: count // 4]]))
-        stack = polish(copy.stack, X[pick].numpy(), truth[pick].numpy())
-        refined = replace(copy, stack=stack)
         allowed = min(self.exact * spread(truth), float(off.max()))
-        if float((self.space.differences(truth, refined.value(X)) / row_size(X)).max()) > allowed:
-            return False
-        self.copy = refined
-        return True
+        worst_first = off.argsort(descending=True)
+        for keep_first in (True, False):  # the first layer is precise already, mostly, and has most of the weights
+            count = parameters(copy.stack[1:] if keep_first else copy.stack)
+            count = min(len(X), ROWS_A_PARAMETER * count // truth.shape[1] + FIRST_CHECKS)
+            pick = torch.randperm(len(X), generator=self.generator)[:count]
+            pick = torch.unique(torch.cat([pick, worst_first[: count // 4]]))
+            stack = polish(copy.stack, X[pick].numpy(), truth[pick].numpy(), keep_first=keep_first)
+            refined = replace(copy, stack=stack)
+            if float((self.space.differences(truth, refined.value(X)) / row_size(X)).max()) <= allowed:
+                self.copy = refined
+                return True
+            if self._is_far_off():
+                break
+        return False
 
-    def _neurons_are_missing(self) -> bool:
-        """Whether the copy is off by more than imprecise or unseen weights explain."""
-        assert self.copy is not None
+    def _is_far_off(self) -> bool:
+        """Whether the copy is off by more than imprecise weights explain."""
         assert self.verification is not None
+        return self.verification.worst > IMPRECISION * self.verification.scale
+
+    def _neurons_are_missing(self, wrong: float) -> bool:
+        """Whether the copy is off on this share of rows by more than imprecise or unseen weights explain."""
+        assert self.copy is not None
         assert self.search is not None
-        large = self.verification.worst > IMPRECISION * self.verification.scale
-        return large and not self.search.unseen_entries(self.copy.layers)
+        unseen = self.search.unseen_entries(self.copy.layers)
+        return self._is_far_off() and (wrong > MOST_WRONG or (wrong > 0 and not unseen))
 
     def _entries_without_effect(self, search: LayerSearch, *, again: bool) -> str:
         """Ask where entries that were never seen would matter most; a reason if they do, and cannot be solved for."""
@@ -284,19 +286,24 @@ class DeepAttack:
             return ""
         return self._checked(search, self.checks, again=False) if again and self._polished(0.0) else reason
 
-    def _search_wrong(self, search: LayerSearch, verification: Verification, wrong: Array, outside: Array) -> None:
-        """Search segments from rows where the copy is right to rows where it is wrong."""
+    def _search_wrong(self, search: LayerSearch, copy: DeepCopy, verification: Verification) -> None:
+        """Search segments from rows where the copy is wrong, fresh or asked before, to the nearest that are right.
+
+        A neuron that almost never switches shows on few of all rows, and on none of the segments searched so far.
+        """
         space, rng = search.survey.space, self.rng
-        X = verification.X.numpy()
-        off = (verification.off / verification.allowed).numpy() * self.exact
-        rows = rng.permutation(np.flatnonzero(wrong))[:WRONG_SEGMENTS]
-        ends = np.concatenate([
-            space.from_inputs(X[rows]), search.survey.data.Y[rng.permutation(outside)[:WRONG_SEGMENTS]]
-        ])  # fmt: skip
-        right = np.flatnonzero(~wrong)
-        if len(right) and len(ends) and off.max() > IMPRECISE:
-            search.search_between(space.from_inputs(X[rng.choice(right, size=len(ends))]), ends)
-        search.another_layer = bool(wrong.mean() > 0.3) and not search.another_layer
+        X, truth = self.oracle.answers()
+        off = (self.space.differences(truth, copy.value(X)) / row_size(X) / verification.scale).numpy()
+        wrong, right = np.flatnonzero(off > self.exact), np.flatnonzero(off <= self.exact)
+        search.another_layer = len(wrong) > MANY_WRONG * len(off) and not search.another_layer
+        if not len(wrong) or not len(right) or off.max() < IMPRECISE:
+            return
+        rows = rng.permutation(wrong)[: 2 * WRONG_SEGMENTS]
+        ends = space.from_inputs(X.numpy()[rows])
+        begin = space.from_inputs(X.numpy()[rng.permutation(right)[:RIGHT_ROWS]])
+        search.search_between(begin[nearest_directions(begin, ends)], ends)
+        if search.survey.has_gradients and len(wrong) < FEW_WRONG * len(off):
+            search.survey.add_points(space.around(ends[np.resize(np.arange(len(ends)), AROUND)], rng))
 
     def _unusual_rows(self, copy: DeepCopy, checks: int) -> Tensor:
         """Rows farther out than typical ones, and rows at the ends of what each layer's activations can be."""

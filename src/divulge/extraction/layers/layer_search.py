@@ -64,6 +64,12 @@ class LayerSearch:
         """Weights of these layers that no kink has shown."""
         return sum(int(entries.sum()) for depth, entries in self.unseen.items() if depth < len(layers))
 
+    def append_unseen(self, depth: int, unseen: Array) -> int:
+        """Note the unseen entries of further neurons of a layer; returns the index at which they follow the others."""
+        before = self.unseen.get(depth, np.zeros((0, unseen.shape[1]), bool))
+        self.unseen[depth] = np.concatenate([before, unseen])
+        return len(before)
+
     def add_segments(self, count: int, layers: KnownLayers) -> None:
         """Search segments between points whose activations in the last of ``layers`` differ much."""
         begin, end = segments(self.survey.space, layers, count, self.rng)
@@ -110,10 +116,10 @@ class LayerSearch:
                 return Peeled(layers, "no candidate for a neuron was confirmed", layers)
             report("peeling layers", len(layers), None, neurons=len(found))
             unseen = sum(neuron.unseen for neuron in found)
-            if unseen > UNSEEN_SHARE * len(found) * layers.width * self.patience:
+            last = self._is_last(layers, found, rows)
+            if not last and unseen > UNSEEN_SHARE * len(found) * layers.width * (1 + self.patience):
                 return Peeled(layers, f"{unseen} weights of a layer were never seen", layers)
             self.unseen[len(layers)] = np.array([~neuron.known for neuron in found])
-            last = self._is_last(layers, found, rows)
             wider = self._with_layer(layers, found, last)
             if wider is None:
                 return Peeled(layers, "the active sides of a layer's neurons were not found", layers)

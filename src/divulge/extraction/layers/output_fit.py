@@ -6,9 +6,11 @@ random parts of the samples until most agree with one, and then on all of those.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import qr
 
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.survey import Survey
@@ -21,6 +23,8 @@ side's."""
 MOST_AGREE = 0.9
 CARRIED = 1e-8
 """What identity units carry is zero below this share of it."""
+MOST_GUESSED = 8
+"""Most neurons of a layer whose side is guessed."""
 EQUATIONS = 4000
 """Equations from gradients in one fit."""
 
@@ -58,32 +62,71 @@ def fit_output(survey: Survey, layers: KnownLayers, rng: np.random.Generator) ->
     return OutputFit(best[:-1].T, best[-1], fit.pick[~agreed])
 
 
-def with_fewest_units(layers: KnownLayers, output: OutputFit) -> tuple[KnownLayers, OutputFit]:
+def with_fewest_units(
+    layers: KnownLayers, output: OutputFit, unseen: Array
+) -> tuple[KnownLayers, OutputFit, Array]:  # fmt: skip
     """The same function without identity units in the last layer: c relu(-z) = c relu(z) - c z.
 
     What they carry is due to neurons turned the wrong way, which are turned; or else as few linear units as its rank
-    carry it.
+    carry it. A neuron that is turned shows in what was carried for it all its entries, also those that no kink has
+    shown, marked in ``unseen`` [neurons, inputs]; what is left of these marks is the last answer.
     """
     weight, bias, linear = layers.stack[-1]
     inputs = weight.shape[1]
     units = len(bias) - inputs
     carried, above = output.weight[:, units:], output.weight[:, :units]  # [k, inputs], [k, units]
-    products = np.einsum("ku,ui->kiu", above, weight[:units]).reshape(-1, units)
-    share = np.linalg.lstsq(products, carried.reshape(-1), rcond=1e-10)[0]
-    turned = share < -0.5
-    rest = carried + np.einsum("ku,ui->ki", above * turned, weight[:units])
+    hidden = np.zeros((units, inputs), bool)
+    hidden[: len(unseen)] = unseen
+    rows, size = weight[:units], np.linalg.norm(carried)
+    turned = _turned(carried, above, rows, ~hidden.any(axis=0))
+    rows, hidden = _filled(carried, above, rows, turned, hidden)
+    rest = carried + np.einsum("ku,ui->ki", above * turned, rows)
     out_bias = output.bias + (above * turned) @ bias[:units]
-    size = np.linalg.norm(carried)
     if np.linalg.norm(rest) > CARRIED * size:
-        turned, rest, out_bias = np.zeros(units, bool), carried, output.bias
+        turned, rest, out_bias, rows = np.zeros(units, bool), carried, output.bias, weight[:units]
+        hidden[: len(unseen)] = unseen
     U, s, Vt = np.linalg.svd(rest, full_matrices=False)
     keep = s > CARRIED * max(size, np.finfo(float).tiny)
     sign = np.where(turned, -1.0, 1.0)
     fewer = layers.first(len(layers) - 1).with_layer(
-        np.concatenate([weight[:units] * sign[:, None], Vt[keep]]),
+        np.concatenate([rows * sign[:, None], Vt[keep]]),
         np.append(bias[:units] * sign, np.zeros(keep.sum())), np.append(linear[:units], np.ones(keep.sum(), bool)),
     )  # fmt: skip
-    return fewer, OutputFit(np.concatenate([above, U[:, keep] * s[keep]], axis=1), out_bias, output.contradicting)
+    fit = OutputFit(np.concatenate([above, U[:, keep] * s[keep]], axis=1), out_bias, output.contradicting)
+    return fewer, fit, hidden[: len(unseen)]
+
+
+def _turned(carried: Array, above: Array, rows: Array, seen: Array) -> Array:
+    """Which neurons [units] are turned the wrong way, told by the inputs at which all of them are known.
+
+    Each share is 0 or -1. Where there are fewer equations than neurons, some are guessed, and the others tell.
+    """
+    units = len(rows)
+    products = np.einsum("ku,ui->kiu", above, rows[:, seen]).reshape(-1, units)
+    U, s, Vt = np.linalg.svd(products, full_matrices=True)
+    rank = int((s > 1e-10 * s.max(initial=0.0)).sum())
+    share = Vt[:rank].T @ ((U[:, :rank].T @ carried[:, seen].reshape(-1)) / s[:rank])
+    null = Vt[rank:].T  # [units, f]
+    if not 0 < null.shape[1] <= MOST_GUESSED:
+        return np.asarray(share < -0.5)
+    guessed = qr(null.T, pivoting=True, mode="economic")[2][: null.shape[1]]
+    choices = -np.array(list(itertools.product((0.0, 1.0), repeat=len(guessed))))
+    shares = share + np.linalg.solve(null[guessed], (choices - share[guessed]).T).T @ null.T
+    off = np.abs(shares - np.clip(np.round(shares), -1, 0)).max(axis=1)
+    return np.asarray(shares[int(off.argmin())] < -0.5)
+
+
+def _filled(carried: Array, above: Array, rows: Array, turned: Array, hidden: Array) -> tuple[Array, Array]:
+    """The rows with entries that only one neuron that is turned lacks, and what stays hidden."""
+    rows, hidden = rows.copy(), hidden.copy()
+    rest = carried + np.einsum("ku,ui->ki", above * turned, rows)
+    for unit in np.flatnonzero((hidden & turned[:, None]).sum(axis=0) == 1).tolist():
+        neuron = int(np.flatnonzero(hidden[:, unit] & turned)[0])
+        strength = float((above[:, neuron] ** 2).sum())
+        if strength > 0:
+            rows[neuron, unit] = -(above[:, neuron] @ rest[:, unit]) / strength
+            hidden[neuron, unit] = False
+    return rows, hidden
 
 
 class _Fit:

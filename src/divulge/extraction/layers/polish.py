@@ -27,13 +27,14 @@ def parameters(stack: Stack) -> int:
     return sum(weight.size + bias.size for weight, bias in stack)
 
 
-def polish(stack: Stack, X: Array, truth: Array, *, steps: int = STEPS) -> Stack:
+def polish(stack: Stack, X: Array, truth: Array, *, keep_first: bool = False, steps: int = STEPS) -> Stack:
     """Fit the weights of all layers to values [n, k] at rows [n, d]; never worse on them than before.
 
-    The first layer is kept where there are too many weights, and the whole copy where there still are.
+    The first layer is kept if ``keep_first`` says so or there are too many weights, and the whole copy where there
+    still are.
     """
     kept: Stack = []
-    if parameters(stack) > MOST_PARAMETERS:
+    if len(stack) > 2 and (keep_first or parameters(stack) > MOST_PARAMETERS):
         (weight, bias), stack = stack[0], stack[1:]
         kept, X = [(weight, bias)], np.maximum(X @ weight.T + bias, 0)
     if parameters(stack) > MOST_PARAMETERS or len(stack) < 2 or not len(X):

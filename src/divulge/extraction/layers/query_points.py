@@ -37,6 +37,12 @@ def spread_out(activation: Array, count: int, rng: np.random.Generator) -> Array
     return np.array(chosen)
 
 
+def nearest_directions(points: Array, others: Array) -> Array:
+    """For each of ``others`` [m, dim] the index of the point whose direction from the origin is nearest to its own."""
+    a, b = (Y / np.maximum(np.linalg.norm(Y, axis=1, keepdims=True), 1e-12) for Y in (points, others))
+    return np.asarray((b @ a.T).argmax(axis=1))
+
+
 def extreme_points(space: QuerySpace, layers: KnownLayers, count: int, rng: np.random.Generator) -> Array:
     """Points whose activations in the last layer go farthest in random directions, by gradient ascent of r a / |a|.
 

@@ -43,6 +43,9 @@ class Batch:
 class Survey:
     """All samples and intervals of the segments searched in one space."""
 
+    has_gradients = True
+    """Whether a gradient is a single row, and as precise at any point as on a segment."""
+
     def __init__(self, space: QuerySpace) -> None:
         self.space = space
         self.segments = 0

@@ -91,6 +91,8 @@ class _Cut:
 class ValueSurvey(Survey):
     """Samples and kinks of segments, from values."""
 
+    has_gradients = False
+
     def __init__(self, space: ValueSpace) -> None:
         super().__init__(space)
         self.values = space

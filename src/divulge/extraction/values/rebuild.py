@@ -13,7 +13,8 @@ from divulge.core.errors import DivulgeError
 from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, UNSETTLED, SearchFailed
 from divulge.extraction.hidden_bumps import HIDDEN, compare_rounding
-from divulge.extraction.layers.deep_attack import DeepAttack, Depth
+from divulge.extraction.layers.deep_attack import DeepAttack
+from divulge.extraction.layers.depth import Depth
 from divulge.extraction.layers.value_survey import ValueSpace, ValueSurvey
 from divulge.extraction.precision import measure
 from divulge.extraction.relu_network import NetworkEstimate

@@ -9,7 +9,8 @@ grows like their neurons. This attack does it layer by layer:
    entries that no kink has shown are looked for one by one (``unseen_entries.py``).
 3. Each neuron is turned to its active side (``orientation.py``). The layer after which no kink is left is the last, and
    the output is a least-squares fit (``output_fit.py``).
-   Neurons that are on at every sample are added as linear units (``linear_units.py``).
+   Neurons that are on at every sample are added as linear units (``linear_units.py``), and those of the last layer
+   that almost never switch from the samples that contradict the fit (``residual_units.py``).
 4. Fresh rows decide. A copy that is off is refined by Gauss-Newton (``polish.py``) and compared with other rows. Where
    it stays wrong, segments through the wrong rows are searched, and peeling starts again.
 """

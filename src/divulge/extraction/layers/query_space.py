@@ -20,8 +20,8 @@ SMALL = 0.01
 HEAVY_TAILED = 0.4
 """Share of random points whose activations are log-normal, so that few of them dominate."""
 TAIL = 1.5
-BESIDE = 0.5
-"""How much the coordinates of points around others differ from theirs, as a share of them."""
+BESIDE = (0.2, 2.0)
+"""How much the coordinates of points around others differ from theirs, as shares of them: least and most."""
 
 
 class QuerySpace(ABC):
@@ -57,13 +57,13 @@ class QuerySpace(ABC):
         return np.maximum(Y, size * rng.random(Y.shape)) if self.positive else Y
 
     def around(self, Y: Array, rng: np.random.Generator) -> Array:
-        """Points at some distance from others, in cells beside theirs: coordinates change by shares of themselves."""
-        if self.positive:
-            typical = np.linalg.norm(Y, axis=1, keepdims=True) / np.sqrt(self.dim)
-            Y = np.where(Y > 0, Y, SMALL * typical * rng.random(Y.shape))
-            return np.asarray(Y * np.exp(BESIDE * rng.normal(size=Y.shape)))
-        size = np.linalg.norm(Y, axis=1, keepdims=True) / np.sqrt(self.dim)
-        return np.asarray(Y + BESIDE * size * rng.normal(size=Y.shape))
+        """Points near and less near to others, in cells beside theirs: coordinates change by shares of themselves."""
+        share = np.exp(rng.uniform(*np.log(BESIDE), size=(len(Y), 1)))
+        typical = np.linalg.norm(Y, axis=1, keepdims=True) / np.sqrt(self.dim)
+        if not self.positive:
+            return np.asarray(Y + share * typical * rng.normal(size=Y.shape))
+        Y = np.where(Y > 0, Y, SMALL * typical * rng.random(Y.shape))
+        return np.asarray(Y * np.exp(share * rng.normal(size=Y.shape)))
 
     def points(self, count: int, rng: np.random.Generator) -> Array:
         """Random points [count, dim] that switch many units: N(0, I), or sparse and heavy-tailed activations."""

@@ -78,7 +78,7 @@ def with_fewest_units(
     hidden = np.zeros((units, inputs), bool)
     hidden[: len(unseen)] = unseen
     rows, size = weight[:units], np.linalg.norm(carried)
-    turned = _turned(carried, above, rows, ~hidden.any(axis=0))
+    turned = _turned(carried, above, rows, np.flatnonzero(~hidden.any(axis=0)))
     rows, hidden = _filled(carried, above, rows, turned, hidden)
     rest = carried + np.einsum("ku,ui->ki", above * turned, rows)
     out_bias = output.bias + (above * turned) @ bias[:units]
@@ -97,7 +97,7 @@ def with_fewest_units(
 
 
 def _turned(carried: Array, above: Array, rows: Array, seen: Array) -> Array:
-    """Which neurons [units] are turned the wrong way, told by the inputs at which all of them are known.
+    """Which neurons [units] are turned the wrong way, told by the inputs ``seen`` at which all of them are known.
 
     Each share is 0 or -1. Where there are fewer equations than neurons, some are guessed, and the others tell.
     """

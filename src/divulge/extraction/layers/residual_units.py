@@ -82,7 +82,7 @@ def _equations(survey: Survey, layers: KnownLayers, below: KnownLayers, output: 
     wrong = (np.abs(off).max(axis=1) * scale > WRONG * size) & (np.abs(gradient).max(axis=(1, 2)) > WRONG * size)
     index = np.flatnonzero(wrong)
     activation, on, jacobian = below.maps(data.Y[index])
-    found = []
+    found: list[_Equation] = []
     for i in _different(on, np.abs(off[index]).max(axis=1)):
         value = scale[index[i]]
         left = np.concatenate([jacobian[i].T, activation[i][None] * value])
@@ -100,7 +100,7 @@ def _different(on: Array, size: Array) -> list[int]:
     """Samples with many units on first, and in each set of units on those with the largest residuals [n]."""
     order = np.lexsort((-size, -on.sum(axis=1)))
     seen: dict[bytes, int] = {}
-    kept = []
+    kept: list[int] = []
     for i in order.tolist():
         pattern = on[i].tobytes()
         seen[pattern] = seen.get(pattern, 0) + 1

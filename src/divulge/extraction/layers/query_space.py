@@ -58,7 +58,7 @@ class QuerySpace(ABC):
 
     def around(self, Y: Array, rng: np.random.Generator) -> Array:
         """Points near and less near to others, in cells beside theirs: coordinates change by shares of themselves."""
-        share = np.exp(rng.uniform(*np.log(BESIDE), size=(len(Y), 1)))
+        share = np.exp(rng.uniform(np.log(BESIDE[0]), np.log(BESIDE[1]), size=(len(Y), 1)))
         typical = np.linalg.norm(Y, axis=1, keepdims=True) / np.sqrt(self.dim)
         if not self.positive:
             return np.asarray(Y + share * typical * rng.normal(size=Y.shape))

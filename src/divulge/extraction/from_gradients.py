@@ -78,8 +78,8 @@ def from_gradients(
     Extraction
         The copy. ``exact`` is True only if every row agrees; else ``reason`` says why not. ``widths`` lists its hidden
         layers. For several of them ``facts["queries"]`` tells what each part cost, and ``facts["unseen_entries"]`` how
-        many weights no answer has shown; such a copy is not called exact. Weights that made no difference where they
-        would matter most count in ``facts["entries_without_effect"]``.
+        many weights no answer has shown; such a copy is not called exact. Of these, weights that made no difference
+        where they would matter most count in ``facts["entries_without_effect"]``.
 
     Raises
     ------

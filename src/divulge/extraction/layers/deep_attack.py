@@ -65,6 +65,8 @@ PRECISE = 1e-12
 """A copy that is off by more than this share of the deviation is polished, though it agrees."""
 MOST_UNSEEN = 60
 """Entries that were never seen are asked about one by one only if they are no more."""
+MOST_WITHHELD = 2
+"""Copies whose weights were not all seen that are compared on all rows: each comparison is long."""
 OUTSIDE_TYPICAL = 1.5
 """Rows at least so many times as long as a typical input lie outside the typical ones."""
 COPY_ROWS, DISTANCES = 4000, (1.0, 5.0, 25.0, FAR)
@@ -102,6 +104,7 @@ class DeepAttack:
         self.verified = Spent()
         self.first_cost = 0
         self.without_effect = 0
+        self.withheld = 0  # copies that agree on all rows, but have weights that were never seen
 
     def run(self) -> Extraction:
         """The extraction."""
@@ -137,6 +140,8 @@ class DeepAttack:
                 reason = self._judged(search)
                 if not reason:
                     return ""
+                if self.withheld >= MOST_WITHHELD:
+                    break
                 if search.search_leftover(peeled.layers) or search.survey.segments > searched:
                     continue  # that, or segments through rows where the copy is wrong
             elif search.search_leftover(peeled.layers):
@@ -264,7 +269,10 @@ class DeepAttack:
         return self._is_far_off() and (wrong > MOST_WRONG or (wrong > 0 and not unseen))
 
     def _entries_without_effect(self, search: LayerSearch, *, again: bool) -> str:
-        """Ask where entries that were never seen would matter most; a reason if they do, and cannot be solved for."""
+        """Ask where entries that were never seen would matter most; a reason if there are any that values do not tell.
+
+        They may act elsewhere, as they did in a copy that agreed on all rows, so that it is not called exact.
+        """
         copy, space = self.copy, search.survey.space
         assert copy is not None
         assert self.verification is not None
@@ -283,8 +291,8 @@ class DeepAttack:
         X = torch.from_numpy(space.to_inputs(np.concatenate([*rows, np.zeros((0, space.dim))])))
         off = self.space.differences(self.oracle.value(X).to("cpu", torch.float64), copy.value(X)) / row_size(X)
         if not bool((off > self.exact * self.verification.scale).any()):
-            self.without_effect = unseen
-            return ""
+            self.without_effect, self.withheld = unseen, self.withheld + 1
+            return reason
         return self._checked(search, self.checks, again=False) if again and self._polished(0.0) else reason
 
     def _search_wrong(self, search: LayerSearch, copy: DeepCopy, verification: Verification) -> None:
@@ -348,7 +356,7 @@ class DeepAttack:
             method=self.one_layer.method, verified_points=len(verification.X), notes=self._notes(copy.widths),
             facts={
                 "widths": copy.widths,
-                "unseen_entries": self.search.unseen_entries(copy.layers) - self.without_effect,
+                "unseen_entries": self.search.unseen_entries(copy.layers),
                 "entries_without_effect": self.without_effect,
                 "verification": verification.facts(),
             },

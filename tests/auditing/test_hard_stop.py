@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 import weakref
+from contextlib import suppress
 
 import pytest
 import torch
@@ -50,6 +52,28 @@ def test_gradients_are_as_before_after_the_alarm():
     with pytest.raises(TimeUp), hard_stop(0.05, given=0.05):
         _gradients_off()
     assert torch.is_grad_enabled()
+
+
+def test_an_alarm_before_the_block_has_begun_ends_the_block_and_nothing_after_it(monkeypatch):
+    set_alarm = signal.setitimer
+
+    def slowly(which, seconds, interval=0.0):
+        set_alarm(which, seconds, interval)
+        _busy(0.02 if seconds else 0)  # a busy machine: the alarm rings before the block is entered
+
+    monkeypatch.setattr(signal, "setitimer", slowly)
+    handler = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(TimeUp), hard_stop(0.0, given=0.0):
+        _busy(5)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    assert signal.getsignal(signal.SIGALRM) is handler
+
+
+def test_alarms_at_the_end_of_a_block_leave_nothing_behind():
+    for place in range(200):
+        with suppress(TimeUp), hard_stop(0.001, given=0.0):
+            _busy(5e-6 * place)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 class _Held:

@@ -5,7 +5,8 @@ our own are long. The alarm needs the main thread and a system that has it; else
 cannot interrupt a single call into compiled code, and is raised when that call returns. It waits for the end of an
 import: a module that is imported in part stays broken for the rest of the process. Python drops what is raised in the
 callback of a weak reference or in a destructor; the alarm is then set again at once. Where it interrupts the end of a
-``torch.no_grad`` block, gradients would stay off; they are set back.
+``torch.no_grad`` block, gradients would stay off; they are set back. An alarm that rings before the block has begun, or
+after its end, raises nothing: outside the block nobody would catch it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Literal
 
 import torch
 
@@ -38,10 +40,13 @@ def hard_stop(seconds: float, *, given: float) -> Iterator[None]:
         yield
         return
 
+    stage: Literal["starting", "inside", "over"] = "starting"
+
     def stop(number: int, frame: FrameType | None) -> None:
-        if not importing(frame):
+        if stage == "inside" and not importing(frame):
             raise TimeUp(too_short(given))
-        signal.setitimer(signal.ITIMER_REAL, SOON, AGAIN)
+        if stage != "over":
+            signal.setitimer(signal.ITIMER_REAL, SOON, AGAIN)
 
     hook = sys.unraisablehook
 
@@ -54,10 +59,15 @@ def hard_stop(seconds: float, *, given: float) -> Iterator[None]:
     gradients = torch.is_grad_enabled()
     before = signal.signal(signal.SIGALRM, stop)
     sys.unraisablehook = dropped
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), AGAIN)
     try:
-        yield
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), AGAIN)
+        try:
+            stage = "inside"
+            yield
+        finally:  # an alarm in this very place leaves through the outer block, which is left once and for all
+            stage = "over"
     finally:
+        stage = "over"
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         sys.unraisablehook = hook
         signal.signal(signal.SIGALRM, before)

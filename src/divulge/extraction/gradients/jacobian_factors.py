@@ -45,7 +45,10 @@ def factor(jacobians: Tensor, generator: torch.Generator, *, most: int | None = 
     n, k, d = jacobians.shape
     if ROOM * (n + k) > n * k:
         return None
-    left, sizes, _ = torch.linalg.svd(jacobians.reshape(n * k, d), full_matrices=False)
+    rows = jacobians.reshape(n * k, d)
+    if d > n * k:  # the triangle has the same left vectors, and its decomposition does not grow with the inputs
+        rows = torch.linalg.qr(rows.T, mode="r").R.T
+    left, sizes, _ = torch.linalg.svd(rows, full_matrices=False)
     rank, noise = _rank(sizes if most is None else sizes[: most + 1])
     if not rank or ROOM * (rank + n + k) > n * k:
         return None

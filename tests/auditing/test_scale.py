@@ -9,7 +9,7 @@ from torch import nn
 
 from divulge.auditing.opening import _affordable_lines, _timed, open_target
 from divulge.auditing.options import AuditOptions
-from divulge.auditing.probes.learned_copy import MOST, _counts, _pool
+from divulge.auditing.probes.learned_copy import MOST, _counts, pool_of
 from divulge.auditing.students import StudentPlan, grid_of
 from divulge.auditing.target import EXAMPLES
 from divulge.core.validation import checked_rows
@@ -45,7 +45,7 @@ def test_a_large_table_is_neither_copied_nor_asked_for_whole():
     assert not np.shares_memory(checked_rows(X).numpy(), X)
     target = open_target(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), None, AuditOptions(unseen=X))
     assert EXAMPLES <= len(target.example_inputs) < 2 * EXAMPLES
-    pool, judges, _ = _pool(target)
+    pool, judges, _ = pool_of(target)
     assert len(pool) == MOST == _counts(target, len(pool), "value")[-1]
     assert len(judges) == 1000
 

@@ -74,6 +74,7 @@ def values_of(annotation: Any) -> list[Any]:
         float: FLOATS, int: INTEGERS, bool: [False, True], str: ["some text"], type(None): [None],
         list[str]: [[], ["one"], ["one", "two", "three"]], list[int]: [[0], [1, 2, 10**12]],
         list[float]: [[0.5], [1e-300, math.inf]],
+        tuple[str, float]: [("some text", number) for number in FLOATS],
         tuple[float, float, float]: [(0.0, 0.0, 0.0), (-0.272, -1.0, 0.5)],
         PricePoint: [price_point(share) for share in FLOATS], PriceCurve: [price_curve(number) for number in FLOATS],
     }  # fmt: skip

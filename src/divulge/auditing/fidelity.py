@@ -48,7 +48,8 @@ class Judge:
     def constant(self) -> bool:
         """Whether the model answers all the rows alike; of a quantity, but for rounding in sums over the inputs."""
         if self.values is not None:
-            rounding = self.eps * self.rows.shape[1] * float(self.values.abs().max())
+            eps = min(self.eps, torch.finfo(torch.float32).eps)  # coarser answers are rounded after the sum
+            rounding = eps * self.rows.shape[1] * float(self.values.abs().max())
             return bool(((self.values - self.values[0]).abs() <= rounding).all())
         return bool((self.decisions == self.decisions[0]).all())
 

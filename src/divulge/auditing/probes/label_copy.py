@@ -29,7 +29,8 @@ def _obstacle(target: Target) -> str:
     if target.input_dim < 2:
         return "it takes a single number, and the boundary is followed in planes."
     if target.kind_is_known and target.kind in ("smooth", "piecewise constant", "piecewise linear"):
-        return copies.no_copy_fits(target.description, "an audit copies at most one hidden ReLU layer from labels; two take longer.")
+        reach = "an audit copies at most one hidden ReLU layer from labels; two take longer."
+        return copies.no_copy_fits(target.description, reach)
     return ""
 
 

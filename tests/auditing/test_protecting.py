@@ -14,6 +14,7 @@ import divulge
 from divulge import datasets
 from divulge.auditing import registry
 from divulge.auditing.probes import dp_training, guards
+from divulge.protection.guard_study import AttackOutcome, GuardCost
 from divulge.report import schema
 from divulge.report.findings import Finding
 
@@ -128,3 +129,36 @@ def test_no_limit_is_recommended_before_the_learning_curve_is_there(
     report = audit(small().initial_model(), training_data=DIGITS, access="value", time=30)
     assert report.findings == []
     assert report.skipped[0].tried
+
+
+def outcome(guard: str, attack: str, score: float, judged_on: int = 500) -> Any:
+    return AttackOutcome(guard, attack, score, False, 100, judged_on=judged_on)
+
+
+COST = GuardCost("", 0.0, 0.0, 1.0)
+LEARNED = "learned copy from labels"
+
+
+@pytest.mark.parametrize(
+    ("behind", "said"),
+    [
+        ([outcome("round:2", LEARNED, 0.7)], "the best attack"),
+        ([outcome("round:2", LEARNED, 0.895, judged_on=86)], "is not settled"),
+        ([outcome("round:2", LEARNED, 0.7), outcome("round:2", "learned copy from values", 0.95)], "is not enough"),
+    ],
+)
+def test_a_guard_holds_only_where_enough_rows_judged_every_attack(behind: list[Any], said: str) -> None:
+    plain = [outcome("", "exact copy from values", 1.0)]
+    stops, others = guards._verdicts({"": (COST, plain), "round:2": (COST, behind)})
+    assert said in (stops + others)[0]
+    assert bool(stops) == (said == "the best attack")
+
+
+def test_labels_are_no_protection_until_the_exact_copy_from_labels_has_run() -> None:
+    plain = [outcome("", guards.VALUES, 1.0)]
+    without = {"": (COST, plain), "label": (COST, [outcome("label", LEARNED, 0.6)])}
+    assert guards._verdicts(without)[0] == []
+    assert guards._cheapest_guard(without) is None
+    tried = {"": (COST, plain), "label": (COST, [outcome("label", LEARNED, 0.6), outcome("label", guards.LABELS, 0.5)])}
+    assert len(guards._verdicts(tried)[0]) == 1
+    assert guards._cheapest_guard(tried) == "label"

@@ -19,6 +19,7 @@ from torch.nn.functional import one_hot
 
 from divulge import extraction, span
 from divulge.core.errors import AccessDenied, AttackFailed, BudgetExhausted, InvalidInput, TargetError
+from divulge.core.statistics import rate_at_most
 from divulge.extraction.label_result import LabelCopy
 from divulge.extraction.result import Extraction
 from divulge.extraction.students.learning_curve import LearningCurve, Point
@@ -62,6 +63,15 @@ class AttackOutcome:
     note: str = ""
     verification: int = 0
     """Rows that only verified the copy: the study needs them, a client who copies does not."""
+    judged_on: int = 0
+    """Rows by which the score was judged; 0 where that is not known."""
+
+    @property
+    def at_most(self) -> float:
+        """What the score may be on all inputs, with 95 % confidence; the score itself without judging rows."""
+        if not self.judged_on:
+            return self.score
+        return rate_at_most(round(self.score * self.judged_on), self.judged_on, error=0.05)
 
     def as_dict(self) -> dict[str, Any]:
         return dict(self.__dict__)
@@ -120,7 +130,7 @@ def run_attack(name: str, attack: Attack, setup: StudySetup, *, budget: int | No
     exact = bool(getattr(result, "exact", False)) and not note
     verification = result.verification.total if isinstance(result, Extraction | LabelCopy) else 0
     return AttackOutcome(
-        name, attack, _score(attack, result, setup), exact, asked - verification, note, verification=verification
+        name, attack, _score(attack, result, setup), exact, asked - verification, note, verification, len(setup.judges)
     )
 
 

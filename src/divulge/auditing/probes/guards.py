@@ -142,7 +142,7 @@ def _guards(target: Target, setup: Any) -> list[str]:
 
 
 def _finding(target: Target, measured: Measured, budget: Any, curve: Any) -> Finding:
-    stops, fails = _verdicts(measured)
+    stops, others = _verdicts(measured)
     cheapest = None if budget.rows is None else budget.rows + 1
     return Finding(
         name=GUARDS,
@@ -158,7 +158,7 @@ def _finding(target: Target, measured: Measured, budget: Any, curve: Any) -> Fin
         remedies=tuple(stops),
         command=commands.audit(target, guard=_cheapest_guard(measured) or "label"),
         tables=_tables(measured, curve),
-        notes=(*fails, _labels_note(measured)),
+        notes=(*others, _labels_note(measured)),
     )
 
 
@@ -181,23 +181,33 @@ def _cheapest_guard(measured: Measured) -> str | None:
     """The guard that stops every copy and changes the fewest decisions, if there is one that hardly changes any."""
     prices = {
         name: cost.decisions_changed
-        for name, (cost, outcomes) in measured.items()
-        if name and _strongest(outcomes).score < COPIES and cost.decisions_changed <= HARMLESS
+        for name, (cost, _) in measured.items()
+        if name and _holds(name, measured) and cost.decisions_changed <= HARMLESS
     }
     return min(prices, key=lambda name: prices[name]) if prices and _had_a_copy(measured) else None
 
 
+def _holds(name: str, measured: Measured) -> bool:
+    """Whether every attack behind the guard ran, and its judging rows are enough to say that none has a copy."""
+    outcomes = measured[name][1]
+    exact = any(left.attack == VALUES for left in measured[""][1])  # then labels have an exact attack too
+    tried = name != "label" or not exact or any(left.attack == LABELS for left in outcomes)
+    return tried and all(left.at_most < COPIES for left in outcomes)
+
+
 def _verdicts(measured: Measured) -> tuple[list[str], list[str]]:
-    """The guards behind which no attack has a copy, and those behind which one has, each with its price."""
-    stops, fails = [], []
+    """The guards behind which no attack has a copy, each with its price; and what is to say of the others."""
+    stops: list[str] = []
+    others: list[str] = []
     for name, (cost, outcomes) in measured.items():
         best = _strongest(outcomes)
         said = (name, best.attack, best.queries, best.score, cost.decisions_changed)
         if name and best.score >= COPIES:
-            fails.append(protections.guard_fails(*said))
+            others.append(protections.guard_fails(*said))
         elif name and _had_a_copy(measured):
-            stops.append(protections.guard_holds(*said))
-    return stops, fails
+            holds = _holds(name, measured)
+            (stops if holds else others).append((protections.guard_holds if holds else protections.guard_open)(*said))
+    return stops, others
 
 
 def _tables(measured: Measured, curve: Any) -> tuple[Table, ...]:

@@ -118,7 +118,7 @@ def guard_title(names: int, cheapest: int | None, fidelity: float) -> str:
     stopped = (
         f"{count(names, 'guard')} kept some attack below {percent(fidelity)} agreement"
         if names
-        else (f"No guard tried keeps a copy below {percent(fidelity)} agreement")
+        else f"No guard tried was shown to keep copies below {percent(fidelity)} agreement"
     )
     return f"{stopped}; without one, {count(cheapest, 'row')} sufficed for a copy"
 
@@ -165,6 +165,15 @@ def guard_holds(guard: str, attack: str, rows: int, score: float, price: float) 
     return (
         f"Guard {guard}: the best attack ({attack}, {count(rows, 'row')}) agrees in {percent(score)}, and "
         f"{percent(price)} of honest decisions change (measured here)."
+    )
+
+
+def guard_open(guard: str, attack: str, rows: int, score: float, price: float) -> str:
+    """A guard of which the study cannot say whether it keeps every attack from its copy."""
+    return (
+        f"Guard {guard} is not settled: the best attack that ran ({attack}, {count(rows, 'row')}) agrees in "
+        f"{percent(score)}, but not every attack ran, or too few rows judged them. {percent(price)} of honest "
+        "decisions change (measured here)."
     )
 
 

@@ -7,6 +7,7 @@ run with two sets of rows that the model never saw: it must tell neither from th
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from experiments.claims.subject import Array, Rows, Subject, matrix
 NAME, ON_COPY = "membership", "membership-on-a-copy"
 CLEAR = 0.6
 """Area from which docs/severity.md calls exposure clear."""
+THRESHOLDS = 60
+"""Quantiles of the scores that are tried as thresholds."""
 SEVERAL = 3.9
 """Standard errors that chance leaves less often than once in 10,000 times."""
 
@@ -65,18 +68,22 @@ def found_at(level: float, members: Array, others: Array) -> float:
 
 
 def most_epsilon(members: Array, others: Array) -> float:
-    """The largest epsilon that any threshold shows, in either direction, before correction for having several."""
+    """The largest epsilon that any two thresholds show, before correction for having several.
+
+    Whoever scores above the first is guessed in, whoever scores below the second out; under epsilon-DP the odds of a
+    right guess are at most e^epsilon. One of the two may lie beyond all scores, so that one end alone is guessed.
+    """
+    rows = min(len(members), len(others))
+    cuts = np.quantile(np.concatenate([members, others]), np.linspace(0, 1, THRESHOLDS + 1))
+    above, below = ([(compared(side[:, None], cuts)).mean(axis=0) for side in (members, others)]
+                    for compared in (np.greater_equal, np.less_equal))  # fmt: skip
     best = 0.0
-    for threshold in np.unique(np.concatenate([members, others])):
-        for inside, outside in ((members, others), (-others, -members)):
-            cut = threshold if inside is members else -threshold
-            hits, wrong = int((inside >= cut).sum()), int((outside >= cut).sum())
-            low, high = (
-                share_interval(hits, len(inside), error=0.2)[0],
-                share_interval(wrong, len(outside), error=0.2)[1],
-            )
-            if low > 0:
-                best = max(best, float(np.log(low / high)))
+    for (caught, wrongly), (right, missed) in product(zip(*above, strict=True), zip(*reversed(below), strict=True)):
+        for good, bad in ((caught + right, wrongly + missed), (caught, wrongly), (right, missed)):
+            hits, wrong = int(good * rows), int(bad * rows)
+            if hits > wrong:
+                low = share_interval(hits, hits + wrong, error=0.2)[0]
+                best = max(best, float(np.log(low / (1 - low))) if low < 1 else np.inf)
     return best
 
 
@@ -95,7 +102,7 @@ def _figures(found: dict[str, Any], results: list[Any]) -> list[Checked]:
             claims.append(Checked(NAME, f"found at {level:g}: {stated:.4g}", f"{true:.4g}", stated <= true + 2e-3))
     most = most_epsilon(members, others)
     stated = said["epsilon_at_least"]
-    claims.append(Checked(NAME, f"epsilon at least {stated:.3g}", f"no threshold shows more than {most:.3g}",
+    claims.append(Checked(NAME, f"epsilon at least {stated:.3g}", f"no two thresholds show more than {most:.3g}",
                           stated <= most + 1e-6))  # fmt: skip
     return claims
 

@@ -48,6 +48,16 @@ def test_sampled_batches_and_pictures_in_closed_form() -> None:
     assert "chance 10^-" in text
 
 
+def test_a_bound_that_says_nothing_says_so() -> None:
+    code, text, _ = _bound("--data", "digits", "--eta", "0.02", "--epsilon", "2000", "--many", "1000000")
+    assert code == 0
+    assert "e+" not in text
+    assert " 0.0%" not in text
+    assert "no smaller number can be promised" in text
+    for line in ("Whatever they know", "Error", "Error without bias"):
+        assert f"{line}: no limit at this privacy" in text
+
+
 @pytest.mark.slow
 def test_fisher_information_limits_the_error_of_a_logistic_regression() -> None:
     given = ("--data", "breast-cancer", "--eta", "0.001", "--fisher", "--json")
@@ -57,7 +67,7 @@ def test_fisher_information_limits_the_error_of_a_logistic_regression() -> None:
         further = json.loads(text)["further"]
         assert code == 0
         assert further["Fisher information"]["epsilon"] == pytest.approx(float(epsilon), rel=0.01)
-        assert "Theorem 1" in further["Error without bias"]["from"]
+        assert "Guo et al. 2022" in further["Error without bias"]["from"]
         shares.append((further["Fisher information"]["value"], further["Error without bias"]["value"]))
     (much, wide), (little, narrow) = shares
     assert 0 < little < much <= 1

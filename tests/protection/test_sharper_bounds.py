@@ -120,7 +120,7 @@ def test_no_ball_holds_more_of_a_gaussian_prior_than_the_limit(eta: float) -> No
 
 def _rows(k: int, m: int, mu: float) -> float:
     """The chance of the best attack on one of k records, each with its own coordinates: the largest of m normals."""
-    draws = np.random.default_rng(0).normal(size=(100_000, m))
+    draws = np.random.default_rng(0).normal(size=(min(100_000, 5_000_000 // m), m))
     draws[:, 0] += mu
     return float((draws.argmax(axis=1) == 0).mean())
 
@@ -133,6 +133,14 @@ def test_rebuilding_every_record_apart_never_beats_the_bound_on_many(mu: float) 
         tail = float(binom.sf(rebuilt - 1, k, chance))
         for given in ({"gaussian": mu}, {"zcdp": mu**2 / 2}):
             assert tail <= many_records_bound(1 / m, k, rebuilt, **given) + 0.01  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.67])
+def test_a_million_records_are_not_said_to_be_safe_because_a_chance_is_too_small_to_write(mu: float) -> None:
+    k, m = 1_000_000, 1000  # 4,000 blind successes have a chance below 1e-308
+    surely = int(binom.isf(0.9, k, _rows(k, m, mu)))
+    assert most_rebuilt(1 / m, k, gaussian=mu) >= surely
+    assert many_records_bound(1e-300, 100, 2, gaussian=1e3) == 1  # two blind successes: 10^-600
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MOST_COLUMNS = 5000
 FISHER_COLUMNS, FISHER_RECORDS = 200, 20
 """The most columns for a Fisher information, and over how many records it is averaged."""
+SHOWN = 0.001
+"""The least share that the sentences, with one digit of a percentage, can show."""
 
 
 def membership_limit(accepted: str | None, schedule: Schedule, delta: float) -> dict[str, Any] | None:
@@ -91,11 +93,11 @@ def fisher_limit(records: Any, noise: float, schedule: Schedule, delta: float, s
     share = fisher_error_bound(information, covariance) / max(float(np.trace(covariance)) / len(covariance), 1e-300)
     return {
         "value": share, "epsilon": epsilon, "records": len(chosen),
-        "from": "Fisher information leakage (Guo et al. 2022, Theorem 2), for a prior by van Trees 1968",
-        "sentence": f"of a logistic regression on these records that is released with epsilon {epsilon:.4g} (noise in "
-        f"its weights) every reconstruction misses at least {share:.1%} of the variance on average, if records vary "
-        f"like a Gaussian with the covariance of these. The Fisher information, which says how sharply the released "
-        f"weights depend on a record, is averaged over {len(chosen)} records, so this is an estimate.",
+        "from": "Fisher information leakage (the idea of Guo et al. 2022), for a prior by van Trees 1968",
+        "sentence": _unless_void(share, f"of a logistic regression on these records that is released with epsilon "
+        f"{epsilon:.4g} (noise in its weights) every reconstruction misses at least {share:.1%} of the variance on "
+        "average, if records vary like a Gaussian with the covariance of these. The Fisher information, which says how "
+        f"sharply the released weights depend on a record, is averaged over {len(chosen)} records, so this is an estimate."),
     }  # fmt: skip
 
 
@@ -107,27 +109,33 @@ def _unbiased(rows: Any, mu: float) -> dict[str, Any]:
     share = math.sqrt(unbiased_error_bound(widths.numpy(), gaussian=mu)) / size
     return {
         "value": share,
-        "from": "Guo et al. 2022, Theorem 1, with one removal and one addition for their replacement",
-        "sentence": f"a reconstruction that is right on average (without bias) misses a column by at least {share:.1%} "
-        "of its range, as a root of the mean square. An attack that leans on what records usually look like is biased, "
-        "and this does not hold for it.",
-    }
+        "from": "inequality of Hammersley, Chapman and Robbins, Renyi DP of order 2 (the idea of Guo et al. 2022)",
+        "sentence": _unless_void(share, f"a reconstruction that is right on average (without bias) misses a column by "
+        f"at least {share:.1%} of its range, as a root of the mean square. An attack that leans on what records "
+        "usually look like is biased, and this does not hold for it."),
+    }  # fmt: skip
 
 
 def _advantage(value: float) -> dict[str, Any]:
     return {
         "value": value,
-        "from": "Guerra-Balboa et al. 2026, Theorem 4.1, with the record absent instead of replaced",
-        "sentence": f"taking part raises the chance of any attack on a record by at most {100 * value:.1f} points, "
-        "also for somebody who knows most of the record already. The chances above do not hold for them.",
-    }
+        "from": "total variation of the models with and without the record (after Guerra-Balboa et al. 2026)",
+        "sentence": _unless_void(1 - value, "taking part raises the chance of any attack on a record by at most "
+        f"{100 * value:.1f} points, also for somebody who knows most of the record already. The chances above do not "
+        "hold for them."),
+    }  # fmt: skip
+
+
+def _unless_void(share: float, sentence: str) -> str:
+    """The sentence, or that there is no limit: what is left to prove is less than the figures show."""
+    return sentence if share >= SHOWN else "no limit at this privacy: what is proven is less than a thousandth."
 
 
 def _information(nats: float) -> dict[str, Any]:
     return {
         "value": nats,
         "from": "mutual information is at most the divergence of the models with and without the record",
-        "sentence": f"the model says at most {nats / math.log(2):.3g} bits about one record.",
+        "sentence": f"the model says at most {_amount(nats / math.log(2))} bits about one record.",
     }
 
 
@@ -135,12 +143,19 @@ def _many(kappa: float, many: int, spent: dict[str, Any]) -> dict[str, Any]:
     from divulge.protection import most_rebuilt, reconstruction_bound
 
     expected, most = many * reconstruction_bound(kappa, **spent), most_rebuilt(kappa, many, **spent)
+    certain = f"no more than {most:,} except with a chance of 5 %"
+    void = "no smaller number can be promised with 95 % certainty"
     return {
         "value": most, "records": many, "expected": expected,
         "from": "Markov's inequality, data processing and group privacy; see divulge.protection.many_records_bound",
-        "sentence": f"of {many:,} unknown independent records at most {expected:.3g} are rebuilt on average, and no "
-        f"more than {most:,} except with a chance of 5 %.",
+        "sentence": f"of {many:,} unknown independent records at most {_amount(expected)} are rebuilt on average, and "
+        f"{certain if most < many else void}.",
     }  # fmt: skip
+
+
+def _amount(number: float) -> str:
+    """Three digits of a small number, whole steps of a large one."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
 
 def _error(rows: Any, nats: float, units: str) -> dict[str, Any]:
@@ -152,6 +167,7 @@ def _error(rows: Any, nats: float, units: str) -> dict[str, Any]:
     return {
         "value": share, "effective_dimension": spread.effective_dimension,
         "from": "the rate-distortion function of a Gaussian prior (Shannon 1959)",
-        "sentence": f"if records vary like a Gaussian with the covariance of these ({spread.effective_dimension:.1f} "
-        f"effective directions), every reconstruction misses at least {share:.1%} of the variance on average ({unit}).",
+        "sentence": _unless_void(share, "if records vary like a Gaussian with the covariance of these ("
+        f"{spread.effective_dimension:.1f} effective directions), every reconstruction misses at least {share:.1%} of "
+        f"the variance on average ({unit})."),
     }  # fmt: skip

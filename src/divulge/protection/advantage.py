@@ -1,15 +1,20 @@
 """How much does taking part raise an attacker's chance, whatever the attacker knows already?
 
 A bound on the *chance* of a reconstruction needs kappa, the chance of the best blind guess. Whoever knows part of the
-record has a larger kappa, and a bound that was computed with the population's kappa does not hold for them (Guerra-
-Balboa, Sauer, Arcolezi and Strufe 2026, section 3). The *reconstruction advantage* (their Definition 4.1) needs no
-kappa: it is the chance of an attack on the model that was trained with the record, less the chance of the same attack
-on a model that was trained without it. Their Theorem 4.1 limits it by the total variation between the two, for every
-prior, every error measure and every knowledge of the target.
+record has a larger kappa, and a bound that was computed with the population's kappa does not hold for them: that is
+the warning of Guerra-Balboa, Sauer, Arcolezi and Strufe 2026 (arXiv 2603.12142). The *reconstruction advantage*, which
+they propose instead, needs no kappa. Only the abstract of that paper was at hand, so what is bounded here is defined
+and proven here, and no theorem of theirs is claimed.
 
-Their definition replaces the record by another draw of the population. Privacy parameters here are those of add-or-
-remove neighbours, so two counterfactuals are offered: the record is *absent* (their proof holds word for word), or
-*replaced*, which is one removal and one addition.
+*Definition.* The chance of an attack on the model that was trained with the record, less the chance of the same attack
+on a model that was trained without it.
+
+*Bound.* Fix the record, everything the attacker knows, and what counts as a success. The attack succeeds on a set of
+models, and the probabilities of one set under two distributions differ by at most their total variation. Privacy limits
+that total variation for every record and every knowledge, so it limits the average over them too.
+
+Privacy parameters here are those of add-or-remove neighbours, so two counterfactuals are offered: the record is
+*absent*, or *replaced* by another draw of the population, which is one removal and one addition.
 """
 
 from __future__ import annotations
@@ -54,8 +59,7 @@ def reconstruction_advantage_bound(
     gaussian : float, optional
         mu of Gaussian DP: sqrt(steps) / noise_multiplier for full-batch training.
     counterfactual : {"absent", "replaced"}, default "absent"
-        What is compared with: a model trained without the record, or with another draw in its place
-        (Guerra-Balboa et al. 2026, Definition 4.1).
+        What is compared with: a model trained without the record, or with another draw in its place.
     kappa : float, optional
         The chance that an attacker with this knowledge has without the model, where it is known. The advantage is then
         also at most the bound on the chance less kappa.

@@ -1,11 +1,12 @@
 """How precisely can a record be rebuilt? Lower limits on the error by Fisher information.
 
 Guo, Karrer, Chaudhuri and van der Maaten 2022 limit the mean squared error of a reconstruction from below in two ways.
+Only the abstract of that paper was at hand: both limits are derived here, and no theorem of theirs is claimed.
 
 *From Renyi DP* (``unbiased_error_bound``). By the inequality of Hammersley, Chapman and Robbins an estimate without
 bias has a variance of at least (step)^2 / chi-square divergence of the two models, for each step to another record;
 the divergence is at most e^(epsilon_2) - 1, with epsilon_2 the Renyi divergence of order 2, and from every record one
-can step at least half of a column's range. Their neighbours replace a record: under the add-or-remove parameters used
+can step at least half of a column's range. A step replaces the record: under the add-or-remove parameters used
 here that is one removal and one addition, mu becomes 2 mu, and epsilon_2 = 4 mu^2. It holds for attacks without bias
 only.
 

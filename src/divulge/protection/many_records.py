@@ -31,6 +31,9 @@ from divulge.core.validation import checked_number, checked_whole
 from divulge.protection import bounds
 from divulge.protection.information import information_bound
 
+_SMALLEST = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
+"""Below this a tail has lost digits, or is 0 where it is not."""
+
 
 def many_records_bound(
     kappa: float,
@@ -83,7 +86,7 @@ def many_records_bound(
     given = {"epsilon": epsilon, "zcdp": zcdp, "gaussian": gaussian}
     single = bounds.reconstruction_bound(kappa, **given)  # type: ignore[arg-type]
     nats = records * information_bound(epsilon=epsilon, zcdp=zcdp, gaussian=gaussian)
-    log_blind = float(binom.logsf(rebuilt - 1, records, kappa))
+    log_blind = _log_tail(kappa, records, rebuilt)
     found = [1.0, records * single / rebuilt, _with_divergence(log_blind, nats)]
     if log_blind < 0:
         if gaussian is not None:
@@ -147,6 +150,18 @@ def most_rebuilt(
         else:
             low = middle + 1
     return low
+
+
+def _log_tail(kappa: float, records: int, rebuilt: int) -> float:
+    """log P(Bin(records, kappa) >= rebuilt); Chernoff's limit where the tail is below the smallest numbers."""
+    from scipy.stats import binom
+
+    tail = float(binom.sf(rebuilt - 1, records, kappa))
+    if tail > _SMALLEST:
+        return math.log(tail)
+    share = rebuilt / records  # above kappa, since the tail is small
+    rest = 0.0 if rebuilt == records else (1 - share) * (math.log1p(-share) - math.log1p(-kappa))
+    return -records * (share * (math.log(share) - math.log(kappa)) + rest)
 
 
 def _with_divergence(log_blind: float, nats: float) -> float:

@@ -97,7 +97,8 @@ def fisher_limit(records: Any, noise: float, schedule: Schedule, delta: float, s
         "sentence": _unless_void(share, f"of a logistic regression on these records that is released with epsilon "
         f"{epsilon:.4g} (noise in its weights) every reconstruction misses at least {share:.1%} of the variance on "
         "average, if records vary like a Gaussian with the covariance of these. The Fisher information, which says how "
-        f"sharply the released weights depend on a record, is averaged over {len(chosen)} records, so this is an estimate."),
+        f"sharply the released weights depend on a record, is averaged over {len(chosen)} records, so this is an "
+        "estimate."),
     }  # fmt: skip
 
 

@@ -78,8 +78,9 @@ def divulge(line: str) -> None:
     from divulge.cli import app
 
     print(f"\n$ divulge {line}", flush=True)
+    sys.argv = ["divulge", *shlex.split(line)]  # reports name the command that made them
     try:
-        app(shlex.split(line), standalone_mode=False)
+        app(sys.argv[1:], standalone_mode=False)
     except SystemExit as stop:
         if stop.code:
             sys.exit(stop.code)

@@ -12,8 +12,11 @@ from sklearn.preprocessing import StandardScaler
 from divulge.auditing import AuditOptions
 from divulge.auditing.opening import open_target
 from divulge.auditing.probes import price_of_protection
+from divulge.auditing.sentences import price as sentences
 from divulge.auditing.target import Target
 from divulge.core.errors import InvalidInput
+from divulge.core.roc import Estimate
+from divulge.protection.price_curve import Limits, PriceCurve, PricePoint, Recommendation
 
 
 def _target(**options: object) -> Target:
@@ -51,3 +54,30 @@ def test_the_finding_recommends_an_epsilon_with_its_price_and_what_attacks_got(
     assert "Measured price" in finding.remedies[0]
     assert finding.pictures[0].png[:4] == b"\x89PNG"
     assert any("scaler" in note for note in finding.notes)
+
+
+def _point(epsilon: float, found: float, proven: float) -> PricePoint:
+    share = Estimate(found, max(0.0, found - 0.03), found + 0.05)
+    return PricePoint(
+        epsilon, 1.0, 0.9, 0.8, 0.99, 0.0, share, 0.5, proven, None, Estimate(0.1, 0.0, 0.2), 0.2, None, None, None
+    )
+
+
+def _curve(*points: PricePoint) -> PriceCurve:
+    chosen = Recommendation(None, None, None, certain=False)
+    return PriceCurve(points, Limits((0.05, 0.01)), chosen, 1e-5, 0.01, "a recipe")
+
+
+def test_a_measured_share_above_the_proven_one_is_explained() -> None:
+    assert sentences.by_chance(_curve(_point(1.0, 0.02, 0.03)), 169) == ()
+    (said,) = sentences.by_chance(_curve(_point(0.5, 0.03, 0.016), _point(4.0, 0.03, 0.11)), 169)
+    assert said.startswith("At epsilon 0.5 the measured share")
+    assert "169 unseen records" in said
+    assert "0% to 8.0%" in said
+
+
+def test_the_words_for_the_plot_are_its_own_figures() -> None:
+    said = sentences.alt(_curve(_point(0.5, 0.03, 0.016), _point(4.0, 0.07, 0.11)))
+    assert said.startswith("At epsilon 0.5 and 4: balanced accuracy 80.0% and 80.0%")
+    assert "members found 3.0% and 7.0%" in said
+    assert "insider" not in said  # not measured

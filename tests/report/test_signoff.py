@@ -73,7 +73,7 @@ def test_each_adversary_is_shown_at_their_worst() -> None:
 def test_residual_risk_is_shown_with_and_without_the_recommended_protection(weasyprint: None) -> None:
     rows = (
         (2.5, 0.9, 0.85, 0.97, 0.02, 0.05, 0.01, 0.11, 0.0, 0.07),
-        ("none", 0.97, 0.96, 0.99, 0.31, 1.0, 0.2, 0.4, 1.0, 1.0),
+        ("none", 0.97, 0.96, 0.99, 0.31, 1.0, 0.2, 0.4, 1.0, 1.0, 0.25, 0.4),
     )
     study = Finding(
         "price-of-protection", "protection", None, "t", "succeeded", "none", "m", "c",
@@ -81,8 +81,17 @@ def test_residual_risk_is_shown_with_and_without_the_recommended_protection(weas
     )  # fmt: skip
     epsilon, found = residuals(report(study))
     assert epsilon == "2.5"
-    assert [(row.without, row.with_protection, row.proven) for row in found][1] == ("31.0 %", "2.0 %", "5.0 %")
+    assert [(row.without, row.with_protection, row.proven) for row in found][1] == (
+        "31.0 % (25.0 % to 40.0 %)",
+        "2.0 %",
+        "5.0 %",
+    )
     assert found[3].without == "100.0 %"
+    both = report(finding("d", "insider", "high"), finding("e", "label client", "high"), study)
+    assert [case.with_protection for case in worst_cases(both)] == [
+        "Private training at epsilon 2.5: 0.0 % rebuilt instead of 100.0 %, see below.", "not measured",
+    ]  # fmt: skip
+    assert any("epsilon 2.5" in sentence and "85.0 %" in sentence for sentence in changes(both))
     content = pdf(report(finding("d", "insider", "high"), study))
     assert len(pages(content)) == 2
     assert "31.0 %" in " ".join(pages(content))
@@ -133,6 +142,25 @@ def test_hostile_names_stay_text_and_do_not_fill_pages(weasyprint: None) -> None
     assert "\x1b" not in page
     assert "\u202e" not in page
     assert len(pages(pdf(made))) <= 3
+
+
+def test_the_command_is_shown_whole_and_words_are_explained_where_they_are_used() -> None:
+    command = "divulge audit model.joblib " + " ".join(f"--control 'control number {n}'" for n in range(15))
+    page = html(
+        report(finding("d", "insider", "high", remedies=("Noise multiplier 3 at delta 0.1.",)), command=command)
+    )
+    assert command.replace("'", "&#39;") in page
+    assert "<dt>delta</dt>" in page
+    assert "<dt>noise multiplier</dt>" in page
+    assert "<dt>student</dt>" not in page
+    assert "called from Python" in html(report())
+
+
+def test_every_form_names_auditor_digests_and_controls() -> None:
+    made = report(finding("d", "insider", "high"))
+    for text in (made.html(), made.markdown()):
+        for expected in ("R. Keller", "ab" * 32, "1,000 queries a day"):
+            assert expected in text
 
 
 def test_no_record_is_shown() -> None:

@@ -6,6 +6,7 @@ three columns and are never combined into one number. No training record is show
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,13 @@ CONTROL = 60
 """The same for declared controls, which stand in a narrow column."""
 SENTENCE = 260
 """The same for sentences that must be read whole."""
+COMMAND = 520
+"""The same for the command: five lines."""
 _PRICE = "price-of-protection"
+_MEMBERS, _LOW = 4, 10
+"""Where the share of members found stands in a row of the measured price, and where its interval begins."""
+_DECISIONS, _REBUILT = 0, 3
+"""Rows of the residual risk: right decisions, and records rebuilt."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +78,21 @@ def residuals(report: Report) -> tuple[str, list[Residual]]:
     alarms = f" while {_share(rate)} of others are taken for members" if isinstance(rate, int | float) else ""
     shown = [
         ("right decisions on unseen records, mean over classes", 2, None),
-        (f"members found{alarms}", 4, 5),
+        (f"members found{alarms}", _MEMBERS, 5),
         ("the right record picked among ten", 7, None),
         ("records rebuilt by an insider", 8, 9),
     ]
     return text.number(float(wanted)), [
-        Residual(name, _share(plain[at]), _share(chosen[at]), "–" if limit is None else _share(chosen[limit]))
+        Residual(name, _with_interval(plain, at), _with_interval(chosen, at), _share(chosen[limit]) if limit else "–")
         for name, at, limit in shown
     ]
+
+
+def _with_interval(row: Sequence[object], at: int) -> str:
+    """A share; that of members found with its 95 % interval, where the row ends with it."""
+    if at != _MEMBERS or len(row) < _LOW + 2 or row[_LOW] is None:
+        return _share(row[at])
+    return f"{_share(row[at])} ({_share(row[_LOW])} to {_share(row[_LOW + 1])})"
 
 
 def _share(value: object) -> str:
@@ -147,11 +161,23 @@ def _worst_case(report: Report, adversary: str, found: list[Finding]) -> WorstCa
     records = next((f.worst_record for f in sorted(found, key=_rank) if f.worst_record), "")
     about_records = any(f.question not in ("copy", "span") for f in found)
     proven = report.guarantee if report.guarantee and about_records else "none"
-    remedies = worst.remedies if worst.state == "taken" else ()
     return WorstCase(
         adversary, result, _short(worst.title, SENTENCE) + "." + cost, _short(records), _short(proven),
-        _short(remedies[0], SENTENCE) if remedies else ("–" if worst.state != "taken" else "not measured"),
+        "–" if worst.state != "taken" else _protected(report, worst),
     )  # fmt: skip
+
+
+def _protected(report: Report, worst: Finding) -> str:
+    """What is left with a protection that was tried, in the words of the finding or of the measured price."""
+    if worst.remedies:
+        return _short(worst.remedies[0], SENTENCE)
+    epsilon, rows = residuals(report)
+    if worst.adversary != "insider" or not rows or rows[_REBUILT].with_protection == "not measured":
+        return "not measured"
+    left = rows[_REBUILT]
+    return (
+        f"Private training at epsilon {epsilon}: {left.with_protection} rebuilt instead of {left.without}, see below."
+    )
 
 
 def _rank(finding: Finding) -> int:
@@ -176,6 +202,13 @@ def changes(report: Report) -> list[str]:
     if any(skip.name == _PRICE and skip.ending in ("not tried", "unfinished") for skip in report.skipped):
         said.append("The residual risk with private training was asked for and not measured: give the audit more time.")
     said += list(report.missing)
+    epsilon, rows = residuals(report)
+    if rows:
+        right = rows[_DECISIONS]
+        said.append(
+            f"Private training at epsilon {epsilon}, with the residual risk above: {right.with_protection} of "
+            f"decisions are right instead of {right.without}."
+        )
     taken = [f for f in sorted(report.findings, key=_rank) if f.state == "taken" and f.remedies and not f.is_advice]
     against: dict[str, list[str]] = {}
     for finding in taken:
@@ -214,11 +247,11 @@ def html(report: Report) -> str:
         "who": words.ADVERSARIES,
         "severity": report.state == "taken",
         "explained": _first_rows(report.scope),
-        "words": words.WORDS,
         "disclaimer": regulation.DISCLAIMER,
         "style": _STYLE.read_text(encoding="utf-8"),
     }
-    return str(environment(autoescape=True).get_template("signoff.html").render(**view))
+    page = environment(autoescape=True).get_template("signoff.html")
+    return str(page.render(**view, words=words.used_in(page.render(**{**view, "style": ""}, words=()))))
 
 
 def pdf(report: Report) -> bytes:
@@ -288,11 +321,11 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("private training", str(target.get("differential_privacy", "none declared"))),
         ("date", report.date),
         ("auditor", report.auditor or "not named"),
-        ("command", report.command),
+        ("command", _short(report.command, COMMAND) or "called from Python"),
         ("seed of random choices; time", f"{report.seed}; {text.duration(report.seconds)}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
     ]
-    return [(name, _short(value)) for name, value in facts if value]
+    return [(name, value if name == "command" else _short(value)) for name, value in facts if value]
 
 
 def _short(sentence: str, longest: int = LONGEST) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from divulge.report.findings import Adversary
 
 WORDS = (
@@ -18,11 +20,43 @@ WORDS = (
     ("guard", "a defence in front of the model: label shows decisions only, round:4 rounds to four digits"),
     ("private training", "training with noise, so that one record changes little of what is released"),
     ("epsilon", "how much private training lets one record change what is released; smaller is safer"),
+    ("delta", "the small chance with which the promise of epsilon may fail"),
+    ("noise multiplier", "how much noise private training adds; more protects better and costs accuracy"),
+    ("blind guess", "the best guess at a record that somebody makes without the model"),
+    ("balanced accuracy", "the share of right decisions, as a mean over the classes"),
+    ("interval", "where a figure would lie if more had been measured, with the certainty that is stated"),
+    ("explanation", "how an answer changes with each part of the input (a gradient)"),
     ("ReLU", "the usual kind of layer in a neural network"),
     ("student", "a model that somebody trains on the answers of this one"),
     ("digest", "a number computed from a file (SHA-256) that changes if a byte of the file does"),
 )  # fmt: skip
 """The technical words of a report, each with what it means."""
+_STEMS = {"exact copy": "exactly", "query": "quer(y|ies)", "spread": "spread of|column's spread"}
+"""How a word is looked for in a text, where it does not stand as it is written."""
+
+
+def used_in(text: str) -> list[tuple[str, str]]:
+    """The technical words that a text uses, each with what it means.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+
+    Returns
+    -------
+    list of (str, str)
+        Entries of ``WORDS``, in their order.
+
+    Examples
+    --------
+    >>> [word for word, meaning in used_in("Private training at epsilon 2, delta 1e-5.")]
+    ['private training', 'epsilon', 'delta']
+    """
+    found = [re.search(rf"\b({_STEMS.get(word, re.escape(word))})", text, re.IGNORECASE) for word, _ in WORDS]
+    return [entry for entry, match in zip(WORDS, found, strict=True) if match]
+
+
 ADVERSARIES: dict[Adversary, str] = {
     "label client": "asks the model and sees its decisions",
     "prediction client": "asks and sees the numbers behind decisions",

@@ -112,10 +112,15 @@ def _finding(target: Target, curve: PriceCurve, kappa: float | None, started: fl
         seconds=time.perf_counter() - started,
         seed=target.seed,
         remedies=tuple(sentences.remedies(curve, plain, best)),
-        pictures=(Picture(curve.plot(), sentences.ALT, sentences.CAPTION),),
+        pictures=(Picture(curve.plot(), sentences.alt(curve), sentences.CAPTION),),
         tables=(Table(sentences.TABLE, sentences.COLUMNS, tuple(_row(point) for point in curve.points)),),
-        notes=(*curve.notes, *chosen.untested, *sentences.stand_in(target.recipe is None)),
+        notes=(*curve.notes, *chosen.untested, *_caveats(target, curve)),
     )
+
+
+def _caveats(target: Target, curve: PriceCurve) -> tuple[str, ...]:
+    others = 0 if target.unseen is None else len(target.unseen)
+    return (*sentences.by_chance(curve, others), *sentences.stand_in(target.recipe is None))
 
 
 def _row(point: PricePoint) -> tuple[Any, ...]:
@@ -124,6 +129,7 @@ def _row(point: PricePoint) -> tuple[Any, ...]:
         None if point.membership is None else point.membership.value, point.membership_bound,
         None if point.attribute is None else point.attribute[1], point.candidates.value,
         None if point.rebuilt is None else point.rebuilt.value, point.rebuilt_bound,
+        *((None, None) if point.membership is None else (point.membership.low, point.membership.high)),
     )  # fmt: skip
 
 

@@ -9,14 +9,10 @@ from divulge.auditing.wording import percent, size
 from divulge.protection.price_curve import PriceCurve, PricePoint
 
 CAPTION = "What the model is still worth on unseen records, and what attacks got, at each epsilon."
-ALT = (
-    "Balanced accuracy and AUC rise with epsilon; the shares of members found and of records rebuilt by attacks stay "
-    "low until epsilon is large; the proven bound on members rises to one"
-)
 TABLE = "The same training at each epsilon; the last row is without noise"
 COLUMNS = (
     "epsilon", "accuracy", "balanced accuracy", "AUC", "members found", "proven at most", "hidden column, advantage",
-    "right among ten", "rebuilt by the insider", "proven at most",
+    "right among ten", "rebuilt by the insider", "proven at most", "members found, low", "members found, high",
 )  # fmt: skip
 CERTAINTY = (
     "Each epsilon was trained anew with seeded noise, on the same records, and attacked once. What attacks get is "
@@ -78,6 +74,42 @@ def remedies(curve: PriceCurve, plain: PricePoint | None, best: PricePoint | Non
             f"Up to {_epsilon(chosen.measured)} the attacks of this audit stayed within the accepted limits, {sure}. "
             "That is no proof."
         )
+
+
+def alt(curve: PriceCurve) -> str:
+    """The plot in words: where each line begins and ends."""
+    private = [point for point in curve.points if math.isfinite(point.epsilon)]
+    if not private:
+        return "No training with noise was measured"
+    first, last = private[0], private[-1]
+    lines: list[tuple[str, float | None, float | None]] = [
+        ("balanced accuracy", first.balanced_accuracy, last.balanced_accuracy),
+        ("AUC", first.auc, last.auc),
+        ("members found", first.membership and first.membership.value, last.membership and last.membership.value),
+        ("the same, proven at most", first.membership_bound, last.membership_bound),
+        ("records rebuilt by the insider", first.rebuilt and first.rebuilt.value, last.rebuilt and last.rebuilt.value),
+        ("right among ten candidates", first.candidates.value, last.candidates.value),
+    ]
+    said = [
+        f"{name} {percent(low)} and {percent(high)}"
+        for name, low, high in lines
+        if low is not None and high is not None
+    ]
+    return f"At epsilon {size(first.epsilon)} and {size(last.epsilon)}: " + "; ".join(said)
+
+
+def by_chance(curve: PriceCurve, others: int) -> tuple[str, ...]:
+    """Where the measured share of members is above the proven one: the records are too few to show the rate."""
+    over = [p for p in curve.points if p.membership is not None and p.membership.value > p.membership_bound]
+    if not over:
+        return ()
+    points = ", ".join(_epsilon(point.epsilon) for point in over)
+    widest = max((p.membership for p in over if p.membership is not None), key=lambda found: found.high - found.low)
+    return (
+        f"At {points} the measured share of members is above what is proven. {others:,} unseen records show a false "
+        f"positive rate of {percent(curve.fpr)} only roughly: the 95 % interval of the share is {percent(widest.low)} "
+        f"to {percent(widest.high)}.",
+    )
 
 
 def cut_short(left: list[float]) -> str:

@@ -200,12 +200,14 @@ def test_changes_between_two_reports_are_found_worst_first(tmp_path: Path) -> No
         finding("b", "none"),
         finding("same", "low"),
         finding("new", "medium"),
+        skipped=[Skipped("gone", "t", "no gradients are granted")],
     )
     changes = compare(old.save(tmp_path / "1" / "report.json").parent, new.save(tmp_path / "2.json"))
     assert {c.name: c.verdict for c in changes} == {
         "a": "worse", "new": "new", "gone": "gone", "b": "better", "same": "same",
     }  # fmt: skip
     assert changes[0].measures["worst_difference"] == (1e-12, 1.0)
+    assert next(c.why for c in changes if c.name == "gone") == "no gradients are granted"
     (tmp_path / "bad.json").write_text("[]")
     for path in (tmp_path / "bad.json", tmp_path / "missing.json"):
         with pytest.raises(InvalidInput):
@@ -306,6 +308,24 @@ def test_a_report_of_a_later_version_is_compared_as_far_as_it_goes(tmp_path: Pat
     path = tmp_path / "report.json"
     path.write_text(json.dumps(later))
     assert {change.name: change.verdict for change in compare(path, path)} == {"a": "same"}
+
+
+def test_an_attack_that_the_second_audit_does_not_name_was_not_tried(tmp_path: Path) -> None:
+    old = report(finding("a", "high")).save(tmp_path / "1.json")
+    (change,) = compare(old, report(skipped=[]).save(tmp_path / "2.json"))
+    assert (change.verdict, change.open) == ("not tried", True)
+    assert "does not name" in change.why
+
+
+def test_a_severity_of_a_later_version_is_no_reason_to_refuse_the_report(tmp_path: Path) -> None:
+    known = report(finding("a", "low"), finding("b", "low"))
+    later = json.loads(known.json())
+    later["schema_version"] = 99
+    later["findings"][0]["severity"] = "apocalyptic"
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(later))
+    found = compare(known.save(tmp_path / "old.json"), path)
+    assert {change.name: change.verdict for change in found} == {"a": "inconclusive", "b": "same"}
 
 
 def test_every_field_of_the_schema_is_described() -> None:

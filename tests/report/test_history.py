@@ -11,7 +11,7 @@ import pytest
 from divulge.core.errors import InvalidInput
 from divulge.report import Report, history, remember
 from divulge.report.findings import Finding, Skipped
-from divulge.report.history import page
+from divulge.report.history import page, unreadable
 
 
 def made(name: str, date: str, severity: str) -> Report:
@@ -28,6 +28,7 @@ def test_audits_stand_by_model_and_date_with_what_each_attack_got(tmp_path: Path
     made("a", "2026-01-01", "medium").save(tmp_path / "z" / "deep" / "report.json")
     (tmp_path / "report-of-others.json").write_text('{"findings": 3}')
     (tmp_path / "report.json").write_text("not JSON")
+    assert unreadable(tmp_path) == [tmp_path / "report.json"]
     audits = history(tmp_path)
     assert [(audit.model, audit.date, audit.severity) for audit in audits] == [
         ("a", "2026-01-01", "medium"), ("a", "2026-03-01", "none"), ("b", "2026-02-01", "high"),

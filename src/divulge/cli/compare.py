@@ -32,6 +32,8 @@ def command(
         for change in changes:
             standing = f"{change.before or '-':>12} -> {change.after or '-':<12}"
             lines.append(f"{change.verdict:<13}{standing} {change.title}")
+            if change.why:
+                lines.append(f"             {change.why}")
             if change.verdict != "same":
                 lines += [
                     f"             {name}: {number(a)} -> {number(b)}" for name, (a, b) in change.measures.items()
@@ -39,7 +41,7 @@ def command(
         result = {
             "changes": [
                 {"name": c.name, "title": c.title, "verdict": c.verdict, "before": c.before, "after": c.after,
-                 "measures": {name: list(pair) for name, pair in c.measures.items()}}
+                 "measures": {name: list(pair) for name, pair in c.measures.items()}, "why": c.why}
                 for c in changes
             ]
         }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from divulge.cli.common import Json, Out, Quiet, session, show
+from divulge.cli.common import Json, Out, Quiet, UnusedSeed, session, show
 
 
 def command(
@@ -18,6 +18,7 @@ def command(
         list[Path] | None,
         typer.Option(metavar="FOLDER", help="First add the audits in this folder to the SQLite file. Can be repeated."),
     ] = None,
+    seed: UnusedSeed = 0,
     out: Out = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -27,7 +28,7 @@ def command(
         from divulge.core.errors import InvalidInput
         from divulge.core.storage import write
         from divulge.report import history, remember
-        from divulge.report.history import page
+        from divulge.report.history import page, unreadable
 
         if add and source.is_dir():
             raise InvalidInput(f"--add adds audits to an SQLite file; {source} is a folder, which holds them itself.")
@@ -38,7 +39,11 @@ def command(
             f"{audit.date or '-':<11} {audit.severity if audit.state == 'taken' else audit.state:<13} {audit.model}"
             for audit in audits
         ]
-        result: dict[str, object] = {"audits": [audit.as_dict() for audit in audits]}
+        left_out = [path for folder in (source, *(add or [])) for path in unreadable(folder)]
+        lines += [f"Left out, since it is no report that can be read: {path}" for path in left_out]
+        result: dict[str, object] = {
+            "audits": [audit.as_dict() for audit in audits], "left_out": [str(path) for path in left_out],
+        }  # fmt: skip
         if out is not None:
             path = write(out / "history.html", page(audits, out))
             result["files"] = [str(path)]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from divulge.core.errors import InvalidInput
+from divulge.report.document import SCHEMA_VERSION
 from divulge.report.findings import SEVERITIES
 
 Verdict = Literal[
@@ -37,6 +38,8 @@ class Change:
     attack_changed : bool, default False
         Whether the difference comes from the attack: another version of divulge attacked the same model, or only the
         later version knows the attack.
+    why : str, default ""
+        Why the second audit has no result of it, as that audit says.
 
     Examples
     --------
@@ -53,15 +56,16 @@ class Change:
     after: str | None
     measures: dict[str, tuple[Any, Any]]
     attack_changed: bool = False
+    why: str = ""
 
     @property
     def verdict(self) -> Verdict:
         """What changed.
 
         "worse", "better" or "same" where the attack ran to its end in both audits; "new" or "gone" where it fits only
-        one of the models; "not tried" or "inconclusive" where the second audit did not finish it; and "undecided"
-        where only the second audit did, so that nobody knows whether it is new. "new attack version" where the attack
-        differs and not the model.
+        one of the models, or the access granted in only one of the audits; "not tried" or "inconclusive" where the
+        second audit did not finish it; and "undecided" where only the second audit did, so that nobody knows whether it
+        is new. "new attack version" where the attack differs and not the model.
         """
         if self.after in _OPEN:
             return "not tried" if self.after == "not tried" else "inconclusive"
@@ -129,12 +133,20 @@ def compare(before: str | Path, after: str | Path) -> list[Change]:
         }
         changed = {key: pair for key, pair in measures.items() if pair[0] != pair[1]} if a and b else {}
         other = _attack_changed(name, first, second)
-        changes.append(Change(name, (b or a)["title"], _standing(a), _standing(b), changed, other))
+        now, why = _standing(b), _reason(name, second)
+        if not b and not why:
+            now, why = "not tried", "The second audit does not name this attack."
+        changes.append(Change(name, (b or a)["title"], _standing(a), now, changed, other, why))
     return sorted(changes, key=lambda change: _ORDER.index(change.verdict))
 
 
 def _level(severity: str) -> int:
     return [str(level) for level in SEVERITIES].index(severity)
+
+
+def _reason(name: str, document: dict[str, Any]) -> str:
+    """Why an audit has no finding of an attack; empty where it has one, or does not name the attack."""
+    return next((str(skip.get("reason", "")) for skip in document.get("skipped", []) if skip["name"] == name), "")
 
 
 def _standing(attack: dict[str, Any]) -> str | None:
@@ -160,6 +172,8 @@ def _document(path: str | Path) -> dict[str, Any]:
     path = path / "report.json" if path.is_dir() else path
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if document.get("schema_version", 0) > SCHEMA_VERSION:
+            document = {**document, "findings": [_downgraded(finding) for finding in document["findings"]]}
         for attack in _fitting(document).values():
             if _standing(attack) not in (*_OPEN, *SEVERITIES) or not isinstance(attack["title"], str):
                 raise ValueError(attack)
@@ -186,6 +200,11 @@ def _fitting(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     skipped = [_upgraded(skip) for skip in document.get("skipped", [])]
     fitting = [skip for skip in skipped if skip["ending"] != "does not fit"]
     return {attack["name"]: attack for attack in [*document["findings"], *fitting]}
+
+
+def _downgraded(finding: dict[str, Any]) -> dict[str, Any]:
+    """A finding of a later schema: where its severity is none of ours, nobody here can say what was taken."""
+    return finding if finding.get("severity", "none") in SEVERITIES else {**finding, "state": "inconclusive"}
 
 
 def _upgraded(skip: dict[str, Any]) -> dict[str, Any]:

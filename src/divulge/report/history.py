@@ -90,6 +90,21 @@ def history(source: str | Path) -> list[PastAudit]:
     return sorted(found, key=lambda audit: (audit.model, audit.date, str(audit.path)))
 
 
+def unreadable(source: str | Path) -> list[Path]:
+    """The files of a folder that are named like a report and are none that can be read.
+
+    Parameters
+    ----------
+    source : path
+        What :func:`history` read; an SQLite file has none.
+
+    Returns
+    -------
+    list of Path
+    """
+    return [path for path in Path(source).rglob("report.json") if _read(path) is None]
+
+
 def remember(source: str | Path, database: str | Path) -> int:
     """Add every audit in a folder to an SQLite file, in which each stands once.
 

@@ -31,7 +31,7 @@ WORDS = (
     ("digest", "a number computed from a file (SHA-256) that changes if a byte of the file does"),
 )  # fmt: skip
 """The technical words of a report, each with what it means."""
-_STEMS = {"exact copy": "exactly", "query": "quer(y|ies)", "spread": "spread of|column's spread"}
+_STEMS = {"exact copy": "exactly", "query": "quer(y|ies)"}
 """How a word is looked for in a text, where it does not stand as it is written."""
 
 

@@ -60,6 +60,8 @@ class _Attempt:
 def _linear_obstacle(target: Target) -> str:
     from divulge.informed.linear.models import read
 
+    if target.options.table is not None:
+        return "it takes a table of mixed columns; the insider's equation is for numbers alone."
     if target.estimator is None:
         return "the target is not a fitted scikit-learn model whose coefficients were granted."
     last = target.estimator[-1] if hasattr(target.estimator, "steps") else target.estimator

@@ -41,6 +41,8 @@ def _obstacle(target: Target) -> str:
         return "it is measured for classes."
     if min(len(target.inputs), len(target.unseen)) < FEWEST:
         return f"it takes at least {FEWEST} records of each side."
+    if target.options.table is not None:
+        return "it takes a table of mixed columns; private training here is for numbers alone."
     if target.recipe is None and target.estimator is None:
         return "it takes the training recipe, or a scikit-learn model."
     try:

@@ -68,7 +68,12 @@ def test_compare_exits_5_when_something_got_worse(trained: Path, tmp_path: Path)
     assert json.loads(worse.stdout)["changes"][0]["verdict"] == "worse"
     (tmp_path / "nothing.json").write_text(json.dumps({"findings": []}))
     assert run("compare", str(tmp_path / "nothing.json"), str(tmp_path / "new.json")).exit_code == 5
-    assert run("compare", str(tmp_path / "new.json"), str(tmp_path / "nothing.json")).exit_code == 0
+    assert run("compare", str(tmp_path / "new.json"), str(tmp_path / "nothing.json")).exit_code == 6  # not tried
+    unfit = {"findings": [], "skipped": [{"name": "x", "title": "t", "reason": "no weights", "ending": "does not fit"}]}
+    (tmp_path / "unfit.json").write_text(json.dumps(unfit))
+    gone = run("compare", str(tmp_path / "new.json"), str(tmp_path / "unfit.json"))
+    assert gone.exit_code == 0
+    assert "no weights" in gone.stdout
 
 
 @pytest.mark.slow

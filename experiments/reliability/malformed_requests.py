@@ -36,77 +36,39 @@ def post(body: bytes, *headers: str, path: str = "infer", length: int | str | No
     return "\r\n".join([*lines, *headers]).encode("latin-1") + b"\r\n\r\n" + body
 
 
+NO_REQUESTS = (
+    b"", b"null", b"1", b"[]", b"{}", b'{"inputs": 1}', b'{"inputs": []}', b'{"inputs": [1]}', b"\xff\xfe",
+    b"[" * 100_000, b'{"a":' * 50_000, b'{"inputs": [{}, {}]}',
+)  # fmt: skip
+"""Bodies that are no inference request at all."""
+CHANGES: dict[str, tuple[Any, ...]] = {
+    "name": (None, 1, [], {}, "other", ["input"]),
+    "shape": (
+        None, 1, "14", [], [1], [4], [0, 4], [-1, 4], [1, 5], [True, 4], [1.0, 4], [10**30, 4], [1, 4, 1], [[1], 4],
+        [16_385, 4], ["1", "4"],
+    ),
+    "datatype": (None, 1, [], {}, "FP7", "BYTES", "INT64", "BOOL", ["FP64"]),
+    "data": (
+        None, 1, "0.5", {}, {"a": 1}, [], [0.5] * 3, [0.5] * 5, [None] * 4, ["a"] * 4, [[0.5] * 2, [0.5]], [True] * 4,
+        [1e308 * 10] * 4, [10**400] * 4, [[[[[[0.5]]]]]],
+    ),
+    "parameters": tuple({"binary_data_size": size} for size in (0, 1, -8, 32, "32", True, 1.5, [], {}, 10**30)),
+}  # fmt: skip
+"""Values that a field of the input tensor may not have."""
+OUTPUTS: tuple[Any, ...] = (
+    1, "value", {}, [1], [{}], [{"name": 1}], [{"name": ["value"]}], [{"name": "gradient"}], [{"name": "none"}],
+)  # fmt: skip
+"""Outputs that cannot be asked for."""
+
+
 def _bodies() -> Iterator[bytes]:
+    yield from NO_REQUESTS
     tensor = HONEST["inputs"][0]
-    yield from (
-        b"",
-        b"null",
-        b"1",
-        b"[]",
-        b"{}",
-        b'{"inputs": 1}',
-        b'{"inputs": []}',
-        b'{"inputs": [1]}',
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b'{"a":' * 50_000,
-        b'{"inputs": [{}, {}]}',
-    )
-    changes: dict[str, list[Any]] = {
-        "name": [None, 1, [], {}, "other", ["input"]],
-        "shape": [
-            None,
-            1,
-            "14",
-            [],
-            [1],
-            [4],
-            [0, 4],
-            [-1, 4],
-            [1, 5],
-            [True, 4],
-            [1.0, 4],
-            [10**30, 4],
-            [1, 4, 1],
-            [[1], 4],
-            [16_385, 4],
-            ["1", "4"],
-        ],
-        "datatype": [None, 1, [], {}, "FP7", "BYTES", "INT64", "BOOL", ["FP64"]],
-        "data": [
-            None,
-            1,
-            "0.5",
-            {},
-            {"a": 1},
-            [],
-            [0.5] * 3,
-            [0.5] * 5,
-            [None] * 4,
-            ["a"] * 4,
-            [[0.5] * 2, [0.5]],
-            [True] * 4,
-            [1e308 * 10] * 4,
-            [10**400] * 4,
-            [[[[[[0.5]]]]]],
-        ],
-        "parameters": [{"binary_data_size": size} for size in (0, 1, -8, 32, "32", True, 1.5, [], {}, 10**30)],
-    }
-    for field, values in changes.items():
+    for field, values in CHANGES.items():
         for value in values:
             yield json.dumps({"inputs": [{**tensor, field: value}]}).encode()
         yield json.dumps({"inputs": [{name: kept for name, kept in tensor.items() if name != field}]}).encode()
-    for outputs in (
-        1,
-        "value",
-        {},
-        [1],
-        [{}],
-        [{"name": 1}],
-        [{"name": ["value"]}],
-        [{"name": "gradient"}],
-        [{"name": "none"}],
-    ):
+    for outputs in OUTPUTS:
         yield json.dumps({**HONEST, "outputs": outputs}).encode()
 
 

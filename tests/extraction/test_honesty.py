@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from experiments.random_functions import ATTACKS, FAULTS, KINDS, outcome
+from experiments.random_cases import KINDS
+from experiments.random_functions import ATTACKS, FAULTS, outcome
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,14 @@ def people(n: int, seed: int) -> tuple[Any, Any]:
     kind = rng.integers(0, 3, n)
     X = np.column_stack([kind, kind + rng.normal(0, 2, n), rng.normal(size=(n, 3))]).astype(float)
     return X, ((kind == 2) ^ (rng.random(n) < 0.2)).astype(int)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_forests() -> Iterator[None]:
+    """What is promised here does not hang on the size of the imputer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(imputation, "TREES", 15)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from torch import nn
 import divulge
 from divulge.auditing.opening import open_target
 from divulge.auditing.options import AuditOptions
-from divulge.auditing.probes import last_layer
+from divulge.auditing.probes import last_layer, learned_copy
 
 TOKENS, LENGTH, WIDTH = 2000, 8, 24
 [PROBE] = last_layer.PROBES
@@ -86,7 +86,7 @@ def test_what_has_few_outputs_or_no_last_layer_is_not_asked():
     assert "too few" in PROBE.obstacle(opened(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 50)), budget=20))
 
 
-def test_a_text_model_without_data_is_asked_random_tokens(only_probes):
+def test_a_text_model_without_data_is_asked_random_tokens(only_probes, monkeypatch):
     class Words(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -95,6 +95,8 @@ def test_a_text_model_without_data_is_asked_random_tokens(only_probes):
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
             return 5 * self.last(self.words(ids).mean(dim=1))
 
+    monkeypatch.setattr(learned_copy, "QUERIES", (100,))
+    monkeypatch.setattr(learned_copy, "LONGER", 1e9)  # no further point at the end of the inputs
     only_probes("copy-by-learning", "copy-by-learning-from-labels")
     torch.manual_seed(0)
     report = divulge.audit(Words(), time=20)

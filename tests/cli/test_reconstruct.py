@@ -78,7 +78,7 @@ def test_scores_by_the_data_that_was_recorded_beside_the_model(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_the_printed_method_may_search_first_and_goes_on_with_its_trials(target: Path, tmp_path: Path) -> None:
-    for trials in (4, 5):
+    for trials in (2, 3):
         told = json.loads(run(target / "model", "--method", "paper", "--n", 6, "--search", trials, "--time", "1s",
                               "--out", tmp_path, "--json"))  # fmt: skip
         assert told["method"] == "paper"

@@ -20,18 +20,18 @@ SERVED = """
 import torch
 
 class Counting(torch.nn.Module):
-    input_shape = (8,)
+    input_shape = (4,)
 
     def __init__(self):
         super().__init__()
         generator = torch.Generator().manual_seed(5)
         draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
-        self.A, self.b, self.w = draw(6, 8), draw(6), draw(6, 1)
+        self.w = draw(4, 1)
 
     def forward(self, X):
         with open({log!r}, "a") as log:
             log.write("".join(row.numpy().tobytes().hex() + "\\n" for row in X))
-        return (X @ self.A.T + self.b).relu() @ self.w
+        return X @ self.w + 0.3
 
 def model():
     return Counting()

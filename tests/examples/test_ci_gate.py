@@ -22,7 +22,7 @@ def test_the_gate_exits_as_the_audit_and_leaves_its_report(tmp_path: Path) -> No
     assert CliRunner().invoke(app, [*TRAIN.split(), str(tmp_path / "model")]).exit_code == 0
     here = str(Path(sys.executable).parent)
     environment = {
-        **os.environ, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}", "TIME": "8s",
+        **os.environ, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}", "TIME": "5s",
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
     }  # fmt: skip
 

@@ -30,7 +30,7 @@ def test_measured_success_stays_below_the_bounds_and_the_files_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(balle_dp, "EPSILONS", (1.0, 1e4, math.inf))
-    study = dataclasses.replace(balle_dp.MNIST, fixed=40, shadows=200, targets=12, noisy_shadows=100)
+    study = dataclasses.replace(balle_dp.MNIST, fixed=40, shadows=120, targets=12, noisy_shadows=80)
     result = balle_dp.measure(study, _digits(), tmp_path, models=tmp_path / "models", seed=0)
     assert json.loads((tmp_path / "results.json").read_text()) == json.loads(json.dumps(result))
     private, weak, none = result["points"]

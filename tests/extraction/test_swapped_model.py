@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -128,7 +129,7 @@ LIES = {
     "from_gradients, three outputs": ("gradient", extraction.from_gradients, False),
     "from_values, probabilities": ("value", extraction.from_values, True),
     "from_gradients, probabilities": ("gradient", extraction.from_gradients, True),
-    "from_tree_values": ("value", extraction.from_tree_values, False),
+    "from_tree_values": ("value", partial(extraction.from_tree_values, leaves=100, cells=2000), False),
 }
 
 

@@ -142,7 +142,7 @@ def test_noisy_weights_still_beat_the_class_mean():
 
 @pytest.mark.slow
 def test_a_guess_at_a_privately_trained_model_is_not_trusted():
-    rows, labels = X[:60], y[:60]
+    rows, labels = X[:24], y[:24]
     private = Recipe(**{**RECIPE.as_dict(), "privacy": {"noise_multiplier": 3.0, "clip": 1.0, "noise_seed": 3}})
     model = private.train(rows, labels)
     unknown = Recipe(**{**RECIPE.as_dict(), "privacy": {"noise_multiplier": 3.0, "clip": 1.0}})

@@ -28,6 +28,16 @@ def models():
 
 
 @pytest.fixture(scope="module")
+def ridge(models):
+    return attack(models)
+
+
+@pytest.fixture(scope="module")
+def logits(models):
+    return attack(models, access="logits", probes=100)
+
+
+@pytest.fixture(scope="module")
 def released():
     return [
         RECIPE.train(torch.cat([X[KNOWN], X[row : row + 1]]), torch.cat([y[KNOWN], y[row : row + 1]])) for row in TARGET
@@ -45,9 +55,8 @@ def scored(found, released, **options):
 
 
 @pytest.mark.slow
-def test_ridge_rebuilds_what_no_held_row_shows(models, released):
-    found = attack(models)
-    records, score = scored(found, released, shape=(1, 8, 8), classifier=released[0])
+def test_ridge_rebuilds_what_no_held_row_shows(ridge, released):
+    records, score = scored(ridge, released, shape=(1, 8, 8), classifier=released[0])
     assert score.mse.median() < 0.5 * score.baselines.nearest.median()
     assert score.label_accuracy >= 0.9
     assert score.beats_nearest >= 0.8
@@ -55,14 +64,14 @@ def test_ridge_rebuilds_what_no_held_row_shows(models, released):
     assert score.ssim.median() > 0.8
     assert score.kl is not None
     assert records[0].training_runs == 1404
-    assert found(released[4]).x.sub(records[4].x).abs().max() <= 1e-4
+    assert ridge(released[4]).x.sub(records[4].x).abs().max() <= 1e-4
     assert set(score.as_dict()) >= {"mean_mse", "mean_ssim", "mean_kl", "nearest", "class_mean", "percentiles"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"access": "logits", "probes": 100}])
-def test_it_knows_how_far_off_it_is(models, released, options):
-    records, score = scored(attack(models, **options), released)
+@pytest.mark.parametrize("found", ["ridge", "logits"])
+def test_it_knows_how_far_off_it_is(request, released, found):
+    records, score = scored(request.getfixturevalue(found), released)
     ratio = torch.tensor([record.predicted_error for record in records]) / score.mse
     assert 1 / 3 <= float(ratio.median()) <= 3
     assert float(((ratio > 0.1) & (ratio < 10)).float().mean()) >= 0.8
@@ -94,8 +103,8 @@ def test_a_misfit_beyond_those_seen_is_taken_for_the_worst():
 
 
 @pytest.mark.slow
-def test_training_with_the_record_corrects_it(models, released, monkeypatch):
-    corrected = scored(attack(models), released)[1].mse
+def test_training_with_the_record_corrects_it(models, ridge, released, monkeypatch):
+    corrected = scored(ridge, released)[1].mse
     monkeypatch.setattr(sys.modules["divulge.informed.reconstructor"], "_CORRECTIONS", 0)
     assert corrected.mean() < 0.8 * scored(attack(models), released)[1].mse.mean()
 
@@ -107,11 +116,11 @@ def test_more_shadow_models_help(models, released):
 
 
 @pytest.mark.slow
-def test_one_layer_and_black_box_access(models, released):
+def test_one_layer_and_black_box_access(models, logits, released):
     _, layer = scored(attack(models, layers=[1]), released)
-    _, logits = scored(attack(models, access="logits", probes=100), released)
+    _, shown = scored(logits, released)
     assert layer.mse.mean() < layer.baselines.class_mean.mean()
-    assert logits.mse.mean() < logits.baselines.class_mean.mean()
+    assert shown.mse.mean() < shown.baselines.class_mean.mean()
     black = attack(models, access="logits", probes=X[:50])
     oracle = divulge.oracle(released[0], access="value", budget=50)
     assert black(oracle).error(X[1500]) == pytest.approx(black(released[0]).error(X[1500]), abs=1e-6)
@@ -130,8 +139,8 @@ def test_the_papers_network(models, released):
 
 
 @pytest.mark.slow
-def test_a_picture_of_it(models, released, tmp_path):
-    records, score = scored(attack(models), released[:3] + released[3:])
+def test_a_picture_of_it(ridge, released, tmp_path):
+    records, score = scored(ridge, released)
     held = torch.cat([X[KNOWN], X[SHADOW]])
     path = divulge.informed.picture(
         records, X[list(TARGET)], held, score.baselines.neighbour, tmp_path / "a" / "p.png", shape=(1, 8, 8)
@@ -140,21 +149,20 @@ def test_a_picture_of_it(models, released, tmp_path):
 
 
 @pytest.mark.slow
-def test_bad_input(models, released):
-    found = attack(models)
+def test_bad_input(models, ridge):
     other = Recipe(**{**RECIPE.as_dict(), "seed": 4}).train(X[KNOWN], y[KNOWN])
     with pytest.raises(NotReproduced, match="in a like direction"):
-        found(other)
+        ridge(other)
     with pytest.raises(WrongShape, match="another architecture"):
-        found(torch.zeros(9))
+        ridge(torch.zeros(9))
     with pytest.raises(NonFiniteInput):
-        found(torch.full((602,), float("nan")) if len(models.reference) == 602 else models.reference * float("nan"))
+        ridge(torch.full((602,), float("nan")) if len(models.reference) == 602 else models.reference * float("nan"))
     with pytest.raises(InvalidInput, match="method is"):
         attack(models, method="forest")
     with pytest.raises(InvalidInput, match="layers are numbers"):
         attack(models, layers=[5])
     with pytest.raises(InvalidInput, match="no released model"):
-        found([])
+        ridge([])
     with pytest.raises(InvalidInput, match="at least two"):
         attack(models.subset(1))
     with pytest.raises(InvalidInput, match="positive number"):

@@ -16,6 +16,7 @@ import divulge
 from divulge import membership
 from divulge.auditing.probes.membership import _title, outcome_of
 from divulge.core.errors import DivulgeError, InvalidInput
+from divulge.membership import calibration
 
 Data = tuple[tuple[Any, Any], tuple[Any, Any]]
 
@@ -27,6 +28,12 @@ def halves(name: str, seed: int = 0) -> Data:
     order = np.random.default_rng(seed).permutation(len(X))
     first, second = order[: len(X) // 2], order[len(X) // 2 :]
     return (X[first], y[first]), (X[second], y[second])
+
+
+@pytest.fixture(autouse=True)
+def _small_forests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is promised here does not hang on the size of the quantile regression."""
+    monkeypatch.setattr(calibration, "TREES", 20)
 
 
 @pytest.fixture(scope="module")

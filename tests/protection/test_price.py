@@ -71,7 +71,7 @@ def test_a_pipeline_gives_every_record_up_without_noise_and_none_with_it() -> No
     X, y = X[order], y[order]
     curve = price(
         make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10, max_iter=1000)), (X[:200], y[:200]),
-        (X[200:], y[200:]), epsilons=[1.0, 32.0], limits=Limits((0.05, 0.01), 0.2), kappa=0.02, runs=2, targets=8,
+        (X[200:], y[200:]), epsilons=[1.0, 32.0], limits=Limits((0.05, 0.01), 0.2), kappa=0.02, runs=1, targets=8,
         shadows=0,
     )  # fmt: skip
     low, high, plain = curve.points

@@ -30,9 +30,11 @@ from divulge.report.document import Report
 from divulge.report.findings import Skipped
 from divulge.report.verdict import unfinished
 
-LIBRARIES = ("sklearn.base", "matplotlib.pyplot", "torch._dynamo")
+LIBRARIES = ("sklearn.base", "matplotlib.figure", "torch._dynamo")
 """Loaded before the clock of an audit starts, as divulge's own modules are: seconds that belong to the start of Python.
-The first is needed to open most models, the others by attacks and pictures."""
+The first is needed to open most models, the others by pictures and by attacks on weights and gradients."""
+FOR_ADDRESSES = ("matplotlib.figure",)
+"""Likewise for an endpoint without data: its attacks need no more."""
 SHORT = 5.0
 """An audit of fewer seconds hardly reaches the others."""
 
@@ -73,13 +75,18 @@ def audit(model: object, training_data: object = None, **options: object) -> Rep
     chosen = AuditOptions(**options)  # type: ignore[arg-type]
     probes = registry.available_probes()
     _check_required(chosen, probes)
-    for name in LIBRARIES if chosen.time >= SHORT else LIBRARIES[:1]:
+    libraries = FOR_ADDRESSES if _is_address(model) and training_data is None else LIBRARIES
+    for name in libraries if chosen.time >= SHORT else libraries[:1]:
         import_module(name)
     with suppress(ImportError, OSError):  # opening the model says so in a sentence
         if isinstance(model, str | Path) and is_hugging_face_folder(Path(model)):
             import_module("transformers")
     with memory.limited(chosen.memory):
         return _audit(model, training_data, chosen, probes)
+
+
+def _is_address(model: object) -> bool:
+    return isinstance(model, str) and "://" in model
 
 
 def _audit(model: object, training_data: object, chosen: AuditOptions, probes: list[Probe]) -> Report:

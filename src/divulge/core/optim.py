@@ -195,6 +195,7 @@ def levenberg_marquardt(
     tries: int | None = None,
     most_damping: float = float("inf"),
     settled: float = 0.0,
+    level: float = 0.0,
 ) -> Fit[Point, State]:
     """Minimise a cost by steps that are damped more after a failure and less after a success.
 
@@ -221,6 +222,8 @@ def levenberg_marquardt(
         A failure above this damping ends the search.
     settled : float, default 0.0
         A step that lowers the cost by less than this share of it is the last.
+    level : float, default 0.0
+        So is a failure that raises the cost by less than this share of it: more damping makes the step only shorter.
 
     Returns
     -------
@@ -255,7 +258,7 @@ def levenberg_marquardt(
             taken, failed = taken + 1, 0
             if done:
                 break
-        elif damping > most_damping:
+        elif damping > most_damping or new - cost < level * cost:
             break
         else:
             damping, failed = raised(damping), failed + 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -81,11 +83,14 @@ def promising(starts: Tensor, records: Tensor, radius: float, power: float, keep
     guesses = torch.cat(found)
     hits = within(guesses, ranking, radius, power)
     best = guesses[torch.argsort(hits, descending=True, stable=True)]
-    different = torch.ones(len(best), dtype=torch.bool)
-    close = torch.cdist(best, best, p=power) <= 0.05 * radius  # next to the same guess
-    for i in range(1, len(best)):
-        different[i] = not bool((close[i, :i] & different[:i]).any())
-    return best[different][:keep]
+    close = (torch.cdist(best, best, p=power) <= 0.05 * radius).T.numpy()  # next to the same guess
+    chosen: list[int] = []
+    covered = np.zeros(len(best), dtype=bool)
+    while len(chosen) < keep and not covered.all():
+        chosen.append(int(covered.argmin()))
+        covered |= close[chosen[-1]]
+        covered[chosen[-1]] = True
+    return best[chosen]
 
 
 def _candidates(starts: Tensor, records: Tensor) -> Tensor:
@@ -95,10 +100,10 @@ def _candidates(starts: Tensor, records: Tensor) -> Tensor:
     mean = records.mean(dim=0, keepdim=True)
     found = [starts, (starts + mean) / 2]
     sizes = [size for size in _NEIGHBOURS if size < len(records)]
-    rows = max(1, _BLOCK // len(records))
+    rows = max(1, _BLOCK // max(len(records), _NEIGHBOURS[-1] * records.shape[1]))
     for part in torch.split(starts, rows) if sizes else ():
         nearest = torch.cdist(part, records).topk(sizes[-1], largest=False).indices
-        found += [torch.stack([records[few[:size]].mean(dim=0) for few in nearest]) for size in sizes]
+        found += [records[nearest[:, :size]].mean(dim=1) for size in sizes]
     return torch.cat([*found, mean, records.median(dim=0, keepdim=True).values])
 
 

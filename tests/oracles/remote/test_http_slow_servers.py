@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import functools
 import gzip
 import json
 import resource
@@ -165,8 +166,9 @@ def answered(rows: int = 1) -> bytes:
     return json.dumps({"outputs": [sums]}).encode()
 
 
+@functools.cache
 def bomb(size: int = 1 << 30) -> bytes:
-    packer = zlib.compressobj(9, wbits=31)
+    packer = zlib.compressobj(1, wbits=31)
     block = b" " * (1 << 20)
     return b"".join(packer.compress(block) for _ in range(size >> 20)) + packer.flush()
 

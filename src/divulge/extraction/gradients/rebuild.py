@@ -15,6 +15,7 @@ from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, UNSETTLED
 from divulge.extraction.gradients.affine_maps import LocalMaps, SampleLines, TargetMaps, quality
 from divulge.extraction.gradients.first_line import Exploration, line_copy, wrong_rows
+from divulge.extraction.gradients.imprecise_copy import imprecise, pruned, width_notes
 from divulge.extraction.gradients.jacobian_factors import network_from_jacobians
 from divulge.extraction.gradients.kink_search import ROUNDS, KinkSearch
 from divulge.extraction.hidden_bumps import HIDDEN, RoundingEvidence, compare_rounding
@@ -34,9 +35,6 @@ ROUNDING_ROWS = 96
 """Values that tell how coarsely the target rounds: three at each point, far out."""
 REPAIRS = 60
 PATIENCE = 4
-WEAK, PRUNED = 1e-2, 8
-"""Neurons of at most this share of the largest weight, and at most so many, are left out of an imprecise copy if it
-agrees as well without them."""
 EXACT = 1e-9
 """A copy is exact if it is off by no more than this share of the output's standard deviation."""
 PRECISE = 1e-12
@@ -215,22 +213,13 @@ class GradientAttack:
         return self._precision_reason()
 
     def _prune(self) -> None:
-        """Leave out weak neurons that the fresh rows do not need; imprecise answers can show one kink as several."""
+        """Leave out weak neurons that the fresh rows do not need."""
         rows = self._verification()
 
         def error(copy: NetworkEstimate) -> float:
             return float((self.space.differences(rows.truth, copy.value(rows.X)) / rows.allowed).max())
 
-        for _ in range(PRUNED):
-            weakest = int(self.copy.strength.argmin()) if self.copy.width else 0
-            if not self.copy.width or self.copy.strength[weakest] > WEAK * self.copy.strength.max():
-                return
-            smaller = self.copy.without(weakest)
-            if error(smaller) > 1.5 * error(self.copy):
-                smaller = self.copy.closest_merged()
-            if error(smaller) > 1.5 * error(self.copy):
-                return
-            self.copy = smaller
+        self.copy = pruned(self.copy, error)
 
     def _contradictions(self) -> str:
         """Compare the copy with every answer of the run once more: some came after the fresh rows."""
@@ -342,12 +331,7 @@ class GradientAttack:
         truth = self.verification.truth if self.verification is not None else self._holdout().value
         scale = spread(truth) if self.verification is None else self.verification.scale
         off = float((self.space.differences(truth, self.copy.value(judged)) / row_size(judged)).max()) / scale
-        if off > 0.1:
-            return f"The copy is off by {off:.1e} of the output's standard deviation: {self.quality.describe()}."
-        return (
-            f"The copy agrees to {off:.1e} of the output's standard deviation, about as well as can be expected: "
-            f"{self.quality.describe()}."
-        )
+        return imprecise(off, self.quality.describe())
 
     def _normal(self, count: int) -> Tensor:
         return torch.randn(count, self.target.inputs, generator=self.generator, dtype=torch.float64)
@@ -384,18 +368,8 @@ class GradientAttack:
             reason=reason,
             verified_points=points,
             smallest_gap=self.gap,
-            notes=self._notes(copy.width),
+            notes=width_notes(copy.width, self.width),
             facts=facts,
             verification=Spent() if verification is None else verification.spent,
         )
         return self.space.as_shown(stolen)
-
-    def _notes(self, found: int) -> tuple[str, ...]:
-        if self.width is None or found == self.width:
-            return ()
-        if found < self.width:
-            return (
-                f"{found} neurons show where you expected {self.width}: dead neurons leave no trace, and neurons on "
-                "the same hyperplane are merged into one.",
-            )
-        return (f"{found} neurons show, more than the {self.width} you expected.",)

@@ -22,7 +22,7 @@ from divulge.informed.linear.models import Array, LinearModel
 from divulge.informed.linear.scale import column_spread
 
 _EPS = float(np.finfo(np.float64).eps)
-_SETTLED = 1e-7  # a refinement ends when a step gains less than this share of the misfit
+_SETTLED = 1e-7  # a refinement ends when a step changes the misfit by less than this share
 CERTAIN = 1e-3
 """A misfit below this share of G settles the label, where G does not depend on it."""
 
@@ -235,7 +235,7 @@ def refine(eq: Equations, G: Array, s: float, x: Array, guess: Any, *, steps: in
     fit = levenberg_marquardt(
         _clip(eq, x), lambda x: _misfit(eq, G, s, x, Y), propose, damping=0.0,
         eased=lambda damping: damping / 5 if damping > 1e-8 else 0.0, raised=lambda damping: max(1e-3, damping * 8),
-        proposals=steps, most_damping=1e8, settled=_SETTLED,
+        proposals=steps, most_damping=1e8, settled=_SETTLED, level=_SETTLED,
     )  # fmt: skip
     return Solution(fit.point, guess, fit.state, fit.cost, G)
 
@@ -244,7 +244,7 @@ def _misfit(eq: Equations, G: Array, s: float, x: Array, Y: Array) -> tuple[floa
     point = _point(eq, x)
     with np.errstate(over="ignore", invalid="ignore"):
         r = s * eq.model.slope((point @ eq.theta)[None], Y)[0]
-        value = float(np.linalg.norm(G + np.outer(point, r)))
+        value = float(np.linalg.norm(G + point[:, None] * r))
     return (value if math.isfinite(value) else math.inf), r
 
 
@@ -252,18 +252,28 @@ def _normal_step(eq: Equations, G: Array, s: float, x: Array, r: Array, damping:
     """The damped Gauss-Newton step, by the Woodbury identity on (|r|^2 + damping) I + B M B^T."""
     point = _point(eq, x)
     D = s * slope_jacobian(eq.model, point @ eq.theta) @ eq.coef  # [k, d]: how r moves with x
-    F = G + np.outer(point, r)
-    rD = r @ D
-    gradient = F[: len(x)] @ r + D.T @ (F.T @ point)
-    scale = float(r @ r) + damping * (float(r @ r) + float(point @ point) * float(np.square(D).sum()) / len(x))
-    k = len(r)
-    B = np.column_stack([x, rD, D.T])
-    inverse_M = np.zeros((k + 2, k + 2))
-    inverse_M[0, 1] = inverse_M[1, 0] = 1.0
-    inverse_M[range(2, k + 2), range(2, k + 2)] = 1 / max(float(point @ point), 1e-12)
-    core = np.linalg.lstsq(scale * inverse_M + B.T @ B, B.T @ gradient, rcond=None)[0]
-    step: Array = -(gradient - B @ core) / max(scale, 1e-300)
+    F = G + point[:, None] * r
+    gradient = F[: len(x)] @ r + (point @ F) @ D
+    length, size, k = float(point @ point), float(r @ r), len(r)
+    scale = size + damping * (size + length * float(np.vdot(D, D)) / len(x))
+    B = np.vstack([x, r @ D, D])
+    core = B @ B.T
+    core[0, 1] += scale
+    core[1, 0] += scale
+    core[range(2, k + 2), range(2, k + 2)] += scale / max(length, 1e-12)
+    step: Array = (_solved(core, B @ gradient) @ B - gradient) / max(scale, 1e-300)
     return step
+
+
+def _solved(matrix: Array, right: Array) -> Array:
+    """The solution, or the least squares solution of a matrix that is singular or nearly so."""
+    try:
+        found = np.asarray(np.linalg.solve(matrix, right), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        found = np.array([np.nan])
+    if np.isfinite(found).all():
+        return found
+    return np.asarray(np.linalg.lstsq(matrix, right, rcond=None)[0], dtype=np.float64)
 
 
 def slope_jacobian(model: LinearModel, eta: Array) -> Array:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -85,6 +86,7 @@ def privacy_spent(*, noise_multiplier: float, steps: int, delta: float, sampling
     >>> round(privacy_spent(noise_multiplier=10.0, steps=100, delta=1e-5).epsilon, 2)
     4.38
     """
+    check_schedule(steps=steps, delta=delta, sampling_rate=sampling_rate, noise_multiplier=noise_multiplier)
     rdp, pld = (_epsilon(name, noise_multiplier, steps, delta, sampling_rate) for name in get_args(Accountant))
     return PrivacySpent(rdp, pld, delta, noise_multiplier, sampling_rate, steps)
 
@@ -125,6 +127,8 @@ def epsilon_spent(
     >>> round(epsilon_spent(noise_multiplier=10.0, steps=100, delta=1e-5), 2)
     4.38
     """
+    check_schedule(steps=steps, delta=delta, sampling_rate=sampling_rate, noise_multiplier=noise_multiplier)
+    checked_choice("accountant", accountant, ("pld", "rdp"))
     epsilon = _epsilon(accountant, noise_multiplier, steps, delta, sampling_rate)
     if math.isinf(epsilon):
         raise InvalidInput(
@@ -134,8 +138,8 @@ def epsilon_spent(
     return epsilon
 
 
+@lru_cache(maxsize=256)
 def _epsilon(accountant: Accountant, noise_multiplier: float, steps: int, delta: float, sampling_rate: float) -> float:
-    check_schedule(steps=steps, delta=delta, sampling_rate=sampling_rate, noise_multiplier=noise_multiplier)
     tick()  # sampled batches take most of a second
     library = _library()
     with _without_warnings():
@@ -239,6 +243,13 @@ def noise_for(
             f"epsilon must be positive and finite; got {epsilon}. "
             "An infinite epsilon is no protection and needs no noise."
         )
+    checked_choice("accountant", accountant, ("pld", "rdp"))
+    return _calibrated(accountant, epsilon, delta, steps, sampling_rate)
+
+
+@lru_cache(maxsize=256)
+def _calibrated(accountant: Accountant, epsilon: float, delta: float, steps: int, sampling_rate: float) -> float:
+    """``noise_for`` of valid arguments; sampled batches take a second, and callers come back with the same ones."""
     library = _library()
     if sampling_rate == 1.0 and accountant == "pld":  # T full-batch steps are one Gaussian step with sigma / sqrt(T)
         with _without_warnings():

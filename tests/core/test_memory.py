@@ -11,6 +11,7 @@ import torch
 import divulge
 from divulge.core import memory
 from divulge.core.errors import InvalidInput, OutOfMemory
+from divulge.models import MLP
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system does not limit memory")
 
@@ -30,7 +31,7 @@ def test_without_a_limit_the_memory_of_the_machine_counts():
 
 @pytest.mark.parametrize("gibibytes", [0, -1, 0.1, float("nan")])
 def test_a_limit_that_makes_no_sense_is_refused(gibibytes):
-    with pytest.raises(InvalidInput, match=r"0\.25"), memory.limited(gibibytes):
+    with pytest.raises(InvalidInput, match=r"at least 0\.5"), memory.limited(gibibytes):
         pass
 
 
@@ -57,3 +58,22 @@ def test_attacks_on_150528_inputs_are_refused_before_a_query(attack):
     with pytest.raises(OutOfMemory, match="GiB"), memory.limited(4.0):
         attack(oracle)
     assert oracle.ledger.total == 0
+
+
+@LINUX
+def test_what_was_taken_before_the_block_counts():
+    before = memory.resident()
+    taken = np.ones(2**26)  # half a gibibyte
+    with pytest.raises(OutOfMemory, match=r"0\.75 GiB"), memory.limited(0.75, before=before):
+        np.zeros(2**26)
+    with memory.limited(0.75):
+        np.zeros(2**26)
+    assert taken[-1] == 1
+
+
+@LINUX
+def test_gradients_of_many_outputs_take_the_memory_of_their_answer():
+    oracle = divulge.oracle(MLP([100, 20, 4000]), access="gradient")
+    rows = torch.zeros(8, 100)
+    with memory.limited(0.5):  # the answer takes 26 MB
+        assert oracle.gradient(rows)[1].shape == (8, 4000, 100)

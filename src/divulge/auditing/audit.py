@@ -75,13 +75,14 @@ def audit(model: object, training_data: object = None, **options: object) -> Rep
     chosen = AuditOptions(**options)  # type: ignore[arg-type]
     probes = registry.available_probes()
     _check_required(chosen, probes)
+    held = memory.resident()
     libraries = FOR_ADDRESSES if _is_address(model) and training_data is None else LIBRARIES
     for name in libraries if chosen.time >= SHORT else libraries[:1]:
         import_module(name)
     with suppress(ImportError, OSError):  # opening the model says so in a sentence
         if isinstance(model, str | Path) and is_hugging_face_folder(Path(model)):
             import_module("transformers")
-    with memory.limited(chosen.memory):
+    with memory.limited(chosen.memory, before=held):
         return _audit(model, training_data, chosen, probes)
 
 

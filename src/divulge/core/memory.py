@@ -19,7 +19,7 @@ from divulge.core.errors import InvalidInput, OutOfMemory
 GIB = 1 << 30
 DEFAULT_GIB = 4.0
 """Gibibytes that an audit may use unless it is given another limit."""
-LEAST_GIB = 0.25
+LEAST_GIB = 0.5
 """The smallest limit that is taken: libraries allocate some hundred megabytes of their own."""
 _limit: ContextVar[int | None] = ContextVar("divulge_memory", default=None)
 
@@ -65,13 +65,15 @@ def claim(numbers: float, what: str, *, each: int = 8) -> None:
 
 
 @contextmanager
-def limited(gibibytes: float) -> Iterator[None]:
-    """Allow the block this much memory beyond what the process holds now.
+def limited(gibibytes: float, *, before: int | None = None) -> Iterator[None]:
+    """Allow the block this much memory beyond what the process holds now, or held before.
 
     Parameters
     ----------
     gibibytes : float
-        The limit, at least a quarter.
+        The limit, at least a half.
+    before : int, optional
+        What :func:`resident` said when the work began; what was taken since then counts.
 
     Raises
     ------
@@ -84,8 +86,10 @@ def limited(gibibytes: float) -> Iterator[None]:
         raise InvalidInput(f"The memory is at least {LEAST_GIB:g} GiB; got {gibibytes!r}.")
     most = int(min(gibibytes * GIB, sys.maxsize // 2))
     token = _limit.set(most)
+    now = resident()
+    taken = 0 if before is None or now is None else max(0, now - before)
     try:
-        with _limited_process(most), explained(f"the {gibibytes:,.3g} GiB that were allowed"):
+        with _limited_process(most - taken), explained(f"the {gibibytes:,.3g} GiB that were allowed"):
             yield
     finally:
         _limit.reset(token)
@@ -128,8 +132,17 @@ def _limited_process(most: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
+def resident() -> int | None:
+    """Bytes of memory that the process holds, with the pages of libraries; None where the system does not say."""
+    return _pages(1)
+
+
 def _data_in_use() -> int | None:
     """Bytes of private memory that the process has asked for; None where the system does not say."""
+    return _pages(5)
+
+
+def _pages(field: int) -> int | None:
     with suppress(OSError, ValueError, IndexError), open("/proc/self/statm") as file:
-        return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+        return int(file.read().split()[field]) * os.sysconf("SC_PAGE_SIZE")
     return None

@@ -35,7 +35,7 @@ from divulge.oracles.outputs import (
 from divulge.oracles.region import Region, RegionOracle
 
 KEPT_NUMBERS = 2**25
-"""Most numbers of a run's rows that are kept, 256 MB; of longer runs a random part of the rows is kept."""
+"""Most numbers of a run's rows and answers that are kept, 256 MB; of longer runs a random part of the rows is kept."""
 LARGEST, SMALLEST = 1e100, 1e-100
 """Answers beyond this size, or all below it, are refused: squares of them leave the range of float64."""
 TYPICAL_ROWS = 8
@@ -71,7 +71,8 @@ def checked_size(values: Tensor, largest: float = 0.0) -> float:
     UnsupportedModel
         If the largest answer is beyond ``LARGEST`` or below ``SMALLEST`` and not zero.
     """
-    largest = max(largest, float(values.abs().max()))
+    low, high = torch.aminmax(values)  # no copy: answers may be many
+    largest = max(largest, float(high), -float(low))
     if largest > LARGEST or 0 < largest < SMALLEST:
         raise UnsupportedModel(
             f"The largest answer of the target has the size {largest:.1e}; exact attacks compute with "
@@ -106,19 +107,22 @@ class Recorder(Guard):
         self.asked += len(X)
         rows, values = X.cpu().to(torch.float64), value.cpu().to(torch.float64)
         self._largest = checked_size(values, self._largest)
-        if self._share < 1:
-            pick = torch.rand(len(rows), generator=self._generator) < self._share
-            rows, values = rows[pick], values[pick]
-        self._kept.append((rows, values))
-        self._numbers += rows.numel()
-        while self._numbers > KEPT_NUMBERS:
+        while self._numbers + self._share * (rows.numel() + values.numel()) > KEPT_NUMBERS:
             self._thin_out()
+        if self._share < 1:
+            rows, values = self._part(rows, values, self._share)
+        self._kept.append((rows, values))
+        self._numbers += rows.numel() + values.numel()
 
     def _thin_out(self) -> None:
-        rows, values = self.answers()
-        pick = torch.rand(len(rows), generator=self._generator) < 0.5
-        self._kept, self._share = [(rows[pick], values[pick])], self._share / 2
-        self._numbers = self._kept[0][0].numel()
+        self._kept = [self._part(rows, values, 0.5) for rows, values in self._kept]
+        self._share /= 2
+        self._numbers = sum(rows.numel() + values.numel() for rows, values in self._kept)
+
+    def _part(self, rows: Tensor, values: Tensor, share: float) -> tuple[Tensor, Tensor]:
+        """A random part of rows and their values."""
+        pick = torch.rand(len(rows), generator=self._generator) < share
+        return rows[pick], values[pick]
 
     def answers(self) -> tuple[Tensor, Tensor]:
         """The rows kept [n, d] and their values [n, k]."""

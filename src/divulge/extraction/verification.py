@@ -46,7 +46,8 @@ CLOSEST = -9
 """Points beside a hyperplane lie between 10 to this power and one away from it: two that were taken for one differ."""
 ROUNDING = 1e3
 """Deviations up to so many times the precision of the answers are those of a constant."""
-ROWS_AT_ONCE = 4_096
+ROWS_AT_ONCE, NUMBERS_AT_ONCE = 4_096, 2**22
+"""Most rows, and most answers, that a copy gives at once: 32 MB."""
 Value = Callable[[Tensor], Tensor]
 
 
@@ -175,7 +176,8 @@ def _given_rows(space: AttackSpace, generator: torch.Generator, room: int | None
 
 
 def _differences(space: AttackSpace, value: Value, X: Tensor, truth: Tensor) -> Tensor:
-    parts = zip(torch.split(X, ROWS_AT_ONCE), torch.split(truth, ROWS_AT_ONCE), strict=True)
+    at_once = min(ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // max(1, truth.shape[1])))
+    parts = zip(torch.split(X, at_once), torch.split(truth, at_once), strict=True)
     off = [space.differences(answer, value(rows)) for rows, answer in parts]
     differences = torch.cat(off) if off else torch.zeros(0, dtype=torch.float64)
     return differences.nan_to_num(nan=math.inf)  # a copy that answers NaN is wrong
@@ -195,8 +197,8 @@ def spread(values: Tensor) -> float:
 
 def constant_outputs(values: Tensor, eps: float) -> tuple[int, ...]:
     """The outputs [n, k] that do not change by more than rounding, over all rows."""
-    change = values.amax(dim=0) - values.amin(dim=0)
-    flat = change <= ROUNDING * eps * values.abs().amax(dim=0)
+    high, low = values.amax(dim=0), values.amin(dim=0)
+    flat = high - low <= ROUNDING * eps * torch.maximum(high.abs(), low.abs())
     return tuple(flat.nonzero().flatten().tolist())
 
 

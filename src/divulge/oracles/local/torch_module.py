@@ -153,11 +153,11 @@ def jacobian(forward: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tensor, Te
         outputs = values.shape[1]
         if not values.requires_grad:  # a constant model
             return values.detach(), X.new_zeros(len(X), outputs, X.shape[1])
-        columns = [
-            torch.autograd.grad(values[:, k].sum(), X, retain_graph=k + 1 < outputs, allow_unused=True)[0]
-            for k in range(outputs)
-        ]
-    gradients = torch.stack([torch.zeros_like(X) if c is None else c for c in columns], dim=1)
+        gradients = X.new_zeros(len(X), outputs, X.shape[1])  # written in place: arrays kept between passes of many
+        for k in range(outputs):  # outputs would leave gaps in the heap that no later pass fits into
+            (column,) = torch.autograd.grad(values[:, k].sum(), X, retain_graph=k + 1 < outputs, allow_unused=True)
+            if column is not None:
+                gradients[:, k] = column
     return values.detach(), gradients
 
 
@@ -289,7 +289,7 @@ def _probe(
         except UnsupportedModel:
             raise
         except Exception as error:
-            faults.append((shape, next(iter(str(error).splitlines()), type(error).__name__)))
+            faults.append((shape, error))
             continue
         if answer.ndim == 0 or len(answer) != 2:
             raise UnsupportedModel(
@@ -304,7 +304,10 @@ def _probe(
         _check_rows_independent(module, shape, dtype, device)
         return shape, answer, max(1, numbers // 2)
     shape, fault = faults[0]
-    raise InvalidInput(f"The model does not take inputs of shape {shape}: {fault}. Pass {shape_to_pass(module)}.")
+    said = next(iter(str(fault).splitlines()), type(fault).__name__)
+    raise InvalidInput(
+        f"The model does not take inputs of shape {shape}: {said}. Pass {shape_to_pass(module)}."
+    ) from fault
 
 
 def _measured(module: nn.Module, X: Tensor) -> tuple[Tensor, int]:

@@ -92,11 +92,11 @@ def _with_interval(row: Sequence[object], at: int) -> str:
     """A share; that of members found with its 95 % interval, where the row ends with it."""
     if at != _MEMBERS or len(row) < _LOW + 2 or row[_LOW] is None:
         return _share(row[at])
-    return f"{_share(row[at])} ({_share(row[_LOW])} to\u00a0{_share(row[_LOW + 1])})"
+    return f"{_share(row[at])} ({_share(row[_LOW])} to {_share(row[_LOW + 1])})"
 
 
 def _share(value: object) -> str:
-    return f"{100 * value:.1f}\u00a0%" if isinstance(value, int | float) else "not measured"
+    return f"{100 * value:.1f} %" if isinstance(value, int | float) else "not measured"
 
 
 @dataclass(frozen=True)

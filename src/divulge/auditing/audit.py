@@ -25,6 +25,7 @@ from divulge.auditing.store import Store
 from divulge.auditing.target import Target
 from divulge.core import memory
 from divulge.core.errors import DivulgeError, InvalidInput
+from divulge.oracles.factory import is_address
 from divulge.oracles.local.hugging_face import is_hugging_face_folder
 from divulge.report.document import Report
 from divulge.report.findings import Skipped
@@ -76,7 +77,7 @@ def audit(model: object, training_data: object = None, **options: object) -> Rep
     probes = registry.available_probes()
     _check_required(chosen, probes)
     held = memory.resident()
-    libraries = FOR_ADDRESSES if _is_address(model) and training_data is None else LIBRARIES
+    libraries = FOR_ADDRESSES if is_address(model) and training_data is None else LIBRARIES
     for name in libraries if chosen.time >= SHORT else libraries[:1]:
         import_module(name)
     with suppress(ImportError, OSError):  # opening the model says so in a sentence
@@ -84,10 +85,6 @@ def audit(model: object, training_data: object = None, **options: object) -> Rep
             import_module("transformers")
     with memory.limited(chosen.memory, before=held):
         return _audit(model, training_data, chosen, probes)
-
-
-def _is_address(model: object) -> bool:
-    return isinstance(model, str) and "://" in model
 
 
 def _audit(model: object, training_data: object, chosen: AuditOptions, probes: list[Probe]) -> Report:

@@ -22,7 +22,7 @@ from divulge.core import workers as pool_of_workers
 from divulge.core.errors import DivulgeError, InvalidInput
 from divulge.core.storage import digest
 from divulge.membership.records import Records
-from divulge.oracles.local.sklearn_estimator import is_estimator
+from divulge.oracles.local.sklearn_estimator import is_estimator, refit
 from divulge.oracles.record_scores import Task, asked
 from divulge.training import Recipe
 from divulge.training.batched.subsets import group_size, supported, train_on_parts
@@ -130,7 +130,7 @@ def trained_on(train: Train, part: Records, seed: int) -> object:
     if isinstance(train, Recipe):
         return replace(train, seed=seed).train(part.X, targets_of(part.y))
     if is_estimator(train):
-        return _cloned(train, seed).fit(part.X.numpy(), part.y)
+        return refit(_cloned(train, seed), part.X.numpy(), part.y)
     assert callable(train)
     try:
         return train(part.X.numpy(), part.y, seed)

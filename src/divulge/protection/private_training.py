@@ -22,6 +22,7 @@ from divulge.core.errors import InvalidInput, UnsupportedModel
 from divulge.core.progress import tick
 from divulge.core.validation import checked_choice
 from divulge.informed import private_attack, private_linear
+from divulge.oracles.local.sklearn_estimator import refit
 from divulge.protection import bounds, mechanisms
 from divulge.protection.information import Units
 from divulge.protection.recommend import Schedule, privacy_for
@@ -169,7 +170,7 @@ class OfPipeline:
         tick()
         rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
         if math.isinf(epsilon):
-            return clone(self.estimator).fit(rows, labels)
+            return refit(clone(self.estimator), rows, labels)
         return self._private(rows, labels, epsilon, seed).estimator
 
     def proven(self, kappa: float, epsilon: float) -> float:

@@ -32,6 +32,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import divulge
 from divulge.core.errors import AccessDenied, InvalidInput, TargetError, UnsupportedModel
+from divulge.oracles.local.sklearn_estimator import refit
 from divulge.oracles.local.table_view import TableView
 
 IRIS, CANCER, DIABETES = (load(return_X_y=True) for load in (load_iris, load_breast_cancer, load_diabetes))
@@ -245,3 +246,9 @@ def test_missing_values_of_a_table_are_asked_as_missing():
     assert back["age"].isna().tolist() == back["job"].isna().tolist() == [True] + [False] * (len(frame) - 1)
     assert back["job"][1:].tolist() == frame["job"][1:].tolist()
     assert back["age"][1:].tolist() == pytest.approx(frame["age"][1:].astype(float).tolist())
+
+
+def test_an_estimator_is_fitted_again_without_warnings_about_convergence(recwarn: pytest.WarningsRecorder) -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    assert refit(LogisticRegression(max_iter=2), X, y).n_iter_[0] == 2
+    assert not recwarn.list

@@ -7,7 +7,8 @@ labels through its own methods (``estimator_scores``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+import warnings
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from torch import Tensor
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 def is_estimator(source: object) -> TypeGuard[Estimator]:
     """Whether this looks like a scikit-learn estimator, or one that follows its conventions."""
     return hasattr(source, "fit") and hasattr(source, "get_params") and not isinstance(source, type)
+
+
+def refit(estimator: Any, X: Any, y: Any) -> Any:
+    """Fit a fresh estimator without the warnings about convergence, which its owner saw when fitting the first one."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return estimator.fit(X, y)
 
 
 def estimator_oracle(

@@ -80,7 +80,7 @@ Part = tuple[Tensor, float]
 
 
 class ResidualDecomposition:
-    """The holdout' residuals, and the neurons read off them one by one."""
+    """The residuals at the hold-out points, and the neurons read off them one by one."""
 
     def __init__(
         self, holdout: LocalMaps, jumps: Jumps, copy: NetworkEstimate, mix: Tensor, tolerance: Tolerance

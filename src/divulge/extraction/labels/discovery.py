@@ -155,7 +155,7 @@ class Discovery:
         return W, np.array([n.b for n in self.neurons])
 
     def derive(self) -> None:
-        """Facets for nothing: past a corner of a known neuron one point of the next edge gives its facet."""
+        """Facets without further labels: past a corner of a known neuron one point of the next edge gives its facet."""
         again = True
         while again:
             again = False

@@ -157,7 +157,7 @@ class OneHiddenLayer:
                 self.discovery.neurons[i] = replace(neuron, w=w, b=b)
 
     def _adopt(self, edges: list[Edge]) -> None:
-        """Facets for nothing: edges that the copy has right."""
+        """Facets without labels: of edges that the copy has right."""
         network, t = self.network, self.survey.tolerances
         if network is None:
             return

@@ -151,7 +151,7 @@ class Walk:
             edge = held = after
 
     def _predicted(self, edge: Edge, facet: Facet | None) -> Asking[Step | None]:
-        """The next corner, if it is that of a known neuron: foretold, and confirmed by four labels."""
+        """The next corner, if it is that of a known neuron: predicted, and confirmed by four labels."""
         room = self.domain.room(self.slice.lift(edge.near), edge.tangent @ self.slice.frame)
         found = self.forecast.next(edge, facet, room)
         if found is None or not (yield from self._fits(edge, found.here, found.after, found.reach)):

@@ -95,7 +95,7 @@ class FirstLayer(Discovery):
         return max((n.error for n in self.neurons), default=0.0)
 
     def update(self) -> None:
-        """All that follows without labels; nothing is foretold, because bends depend on the second layer."""
+        """All that follows without labels; nothing is predicted, because bends depend on the second layer."""
         self.explain()
         self.derive()
         self._settle_pencils()

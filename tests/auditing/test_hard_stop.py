@@ -101,3 +101,17 @@ def test_an_alarm_that_python_drops_in_the_callback_of_a_weak_reference_rings_ag
     with pytest.raises(TimeUp), hard_stop(0.05, given=0.05):
         _drop_and_go_on(held)
     assert reference() is None
+
+
+def _another_error():
+    try:
+        _busy(5)
+    except TimeUp:
+        raise TypeError("compiled code has errors of its own") from None
+
+
+def test_an_error_that_the_alarm_was_turned_into_is_the_end_of_the_time():
+    with pytest.raises(TimeUp), hard_stop(0.05, given=0.05):
+        _another_error()
+    with pytest.raises(TypeError), hard_stop(60, given=60):
+        raise TypeError("no alarm rang")

@@ -10,8 +10,10 @@ import joblib
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
+from divulge import datasets
 from divulge.cli import app
 
 runner = CliRunner()
@@ -113,3 +115,19 @@ def test_canaries_in_a_private_model_are_printed_beside_its_claim(tmp_path: Path
     assert audit["method"] == "steps"
     assert 0 <= audit["epsilon"] < audit["claimed"]
     assert audit["contradicts"] is False
+
+
+def test_a_file_that_lacks_a_class_has_the_others_by_the_members_numbers(tmp_path: Path) -> None:
+    X, y = (part.numpy() for part in datasets.load("iris").train)
+    model = LogisticRegression(max_iter=1000).fit(X[::2], y[::2])
+    joblib.dump(model, tmp_path / "model.joblib")
+    np.savez(tmp_path / "members.npz", X=X[::2], y=y[::2])
+    X, y = X[1::2][y[1::2] != 0] + 1e-3, y[1::2][y[1::2] != 0]  # some plants were measured alike
+    np.savez(tmp_path / "others.npz", X=X, y=y)
+    done = run(
+        "membership", str(tmp_path / "model.joblib"), "--trust-pickle", "--members", str(tmp_path / "members.npz"),
+        "--non-members", str(tmp_path / "others.npz"), "--method", "loss", "--json",
+    )  # fmt: skip
+    assert done.exit_code in (0, 3), done.output
+    assert (model.predict(X) == y).mean() > 0.8  # labels by other numbers would set the two apart
+    assert json.loads(done.stdout)["auc"] < 0.8

@@ -209,3 +209,12 @@ def test_the_probe_of_an_audit_copies_a_tree_exactly():
     assert found.measures["exact"] is True
     assert found.measures["leaves_found"] >= tree.get_n_leaves() - 3
     assert "--method trees" in found.command
+
+
+@pytest.mark.parametrize("inputs", [1, 4])
+def test_answers_that_hardly_vary_are_not_told_from_rounding(inputs):
+    """A smooth function about a constant has some hundred levels in float64: steps that are rounding's."""
+    oracle = divulge.oracle(lambda X: 1 + 1e-12 * torch.sin(X.sum(dim=1, keepdim=True)), input_shape=[inputs])
+    stolen = divulge.extraction.from_tree_values(oracle)
+    assert not stolen.exact
+    assert "rounding" in stolen.reason

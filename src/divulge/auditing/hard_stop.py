@@ -6,7 +6,8 @@ cannot interrupt a single call into compiled code, and is raised when that call 
 import: a module that is imported in part stays broken for the rest of the process. Python drops what is raised in the
 callback of a weak reference or in a destructor; the alarm is then set again at once. Where it interrupts the end of a
 ``torch.no_grad`` block, gradients would stay off; they are set back. An alarm that rings before the block has begun, or
-after its end, raises nothing: outside the block nobody would catch it.
+after its end, raises nothing: outside the block nobody would catch it. Compiled code may turn what the alarm raises
+into an error of its own (NumPy's comparison of structured arrays does); whatever is raised after an alarm is its work.
 """
 
 from __future__ import annotations
@@ -41,20 +42,23 @@ def hard_stop(seconds: float, *, given: float) -> Iterator[None]:
         return
 
     stage: Literal["starting", "inside", "over"] = "starting"
+    raised = False
 
     def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal raised
         if stage == "inside" and not importing(frame):
+            raised = True
             raise TimeUp(too_short(given))
         if stage != "over":
             signal.setitimer(signal.ITIMER_REAL, SOON, AGAIN)
 
     hook = sys.unraisablehook
 
-    def dropped(raised: sys.UnraisableHookArgs) -> None:
-        if isinstance(raised.exc_value, TimeUp):
+    def dropped(lost: sys.UnraisableHookArgs) -> None:
+        if isinstance(lost.exc_value, TimeUp):
             signal.setitimer(signal.ITIMER_REAL, SOON, AGAIN)
         else:
-            hook(raised)
+            hook(lost)
 
     gradients = torch.is_grad_enabled()
     before = signal.signal(signal.SIGALRM, stop)
@@ -64,6 +68,10 @@ def hard_stop(seconds: float, *, given: float) -> Iterator[None]:
         try:
             stage = "inside"
             yield
+        except Exception as error:
+            if raised and not isinstance(error, TimeUp):
+                raise TimeUp(too_short(given)) from error
+            raise
         finally:  # an alarm in this very place leaves through the outer block, which is left once and for all
             stage = "over"
     finally:

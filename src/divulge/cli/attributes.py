@@ -14,6 +14,7 @@ from divulge.core.storage import write_json
 
 if TYPE_CHECKING:
     from divulge.attributes import Attribute
+    from divulge.datasets.provenance import ModelData
 
 
 @with_connection
@@ -55,10 +56,10 @@ def command(
         from divulge import attributes
         from divulge.datasets import provenance
 
-        known = provenance.data_of_model(target, data, data_dir, target=target_column)
+        known = provenance.data_of_model(target, data, data_dir, target=target_column, unseen=non_members)
         if known is None:
             raise InvalidInput("Say with --data which records the model was trained on.")
-        control = _control(known, non_members, data_dir, target_column)
+        control = _control(known, non_members)
         oracle = opened(target, connection, access=access, budget=budget)
         rows = known.train.X.flatten(1)
         found = attributes.attack_columns(
@@ -76,13 +77,14 @@ def command(
             raise AttackFailed("The model adds nothing certain to imputation in any of these columns.")
 
 
-def _control(known: Any, non_members: str | None, data_dir: Path | None, column: str | None) -> Any:
-    from divulge.datasets import provenance
-
-    if non_members is not None:
-        other = provenance.data_of_model("", non_members, data_dir, target=column)
-        return None if other is None else other.train
-    return None if known.unseen_labels is None or len(known.unseen) < 30 else (known.unseen, known.unseen_labels)
+def _control(known: ModelData, non_members: str | None) -> Any:
+    """Records that the model never saw, with their labels: those that were named, or enough of those beside it."""
+    if non_members is not None and known.unseen_labels is None:
+        raise InvalidInput(
+            f"{non_members} has classes that the training records do not have; give records of the same."
+        )
+    enough = known.unseen is not None and (non_members is not None or len(known.unseen) >= 30)
+    return (known.unseen, known.unseen_labels) if enough and known.unseen_labels is not None else None
 
 
 def group_of(rows: Any, column: str, names: tuple[str, ...]) -> Any:

@@ -139,13 +139,11 @@ def sides(
     """Members and non-members, as the user names them or as they are recorded beside the model."""
     from divulge.datasets import provenance
 
-    known = provenance.data_of_model(model, members, data_dir, target=column)
+    known = provenance.data_of_model(model, members, data_dir, target=column, unseen=non_members)
     if known is None:
         raise InvalidInput("Say with --members which records the model was trained on.")
-    if non_members is not None:
-        other = provenance.data_of_model("", non_members, data_dir, target=column)
-        assert other is not None
-        return known.train, other.train
+    if known.unseen_labels is None and non_members is not None:
+        raise InvalidInput(f"{non_members} has classes that the members do not have; compare records of the same ones.")
     if known.unseen is None or known.unseen_labels is None:
         raise InvalidInput("Say with --non-members which records like the training ones the model never saw.")
     return known.train, (known.unseen, known.unseen_labels)

@@ -94,18 +94,18 @@ class Dataset:
     @cached_property
     def train(self) -> Rows:
         """The training rows, scaled to [0, 1]."""
-        return self._scaled(self.stored_train)
+        return self.rescaled(self.stored_train)
 
     @cached_property
     def test(self) -> Rows:
         """The test rows, scaled in the same way."""
-        return self._scaled(self.stored_test)
+        return self.rescaled(self.stored_test)
 
     @property
     def everything(self) -> Rows:
         """Training and test rows together, training first, for a split of the user's own."""
         parts = (self.stored_train, self.stored_test)
-        return self._scaled(Rows(torch.cat([part.X for part in parts]), torch.cat([part.y for part in parts])))
+        return self.rescaled(Rows(torch.cat([part.X for part in parts]), torch.cat([part.y for part in parts])))
 
     def restore(self, X: Tensor) -> Tensor:
         """Values in [0, 1] back in the units of the source.
@@ -229,7 +229,8 @@ class Dataset:
             return int(name)
         raise InvalidInput(f"{self.name} has no class {name!r}; it has {', '.join(self.classes)}.")
 
-    def _scaled(self, stored: Rows) -> Rows:
+    def rescaled(self, stored: Rows) -> Rows:
+        """Rows as they were stored, in the units of this set."""
         if stored.X.dtype == torch.uint8:
             return Rows(stored.X.to(torch.float32).div_(float(self.high)), stored.y)
         if not self.scaled:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from divulge.core import storage
 from divulge.core.errors import InvalidInput
+from divulge.datasets.alignment import aligned
 from divulge.datasets.catalogue import load, names
 from divulge.datasets.dataset import Bounds, Dataset, Rows
 
@@ -72,7 +73,7 @@ class DataSelection:
 class ModelData:
     """The data of one model: the rows it was trained on, in its own units, and rows that it never saw.
 
-    ``unseen_labels`` is None where the unseen rows come from another file, whose classes may be numbered otherwise.
+    ``unseen_labels`` is None where the unseen rows have classes that the training rows do not have.
     ``mean`` is what was subtracted from the rows before training.
     """
 
@@ -143,9 +144,19 @@ def data_of_model(
         return None
     found = ModelData(train, None, None, dataset.shape, dataset.columns, mean)
     if unseen is not None:
-        control = _in_own_units(unseen, data_dir, target)
-        return replace(found, unseen=(control.test if unseen in names() else control.train).X)
+        X, y = _control(unseen, data_dir, target, dataset)
+        return replace(found, unseen=X if mean is None else X - mean, unseen_labels=y)
     return replace(found, unseen=test.X, unseen_labels=test.y) if len(test.y) else found
+
+
+def _control(
+    unseen: str, data_dir: str | Path | None, target: str | None, like: Dataset
+) -> tuple[Tensor, Tensor | None]:
+    """Unseen rows in the columns, units and classes of the training data."""
+    source = _in_own_units(unseen, data_dir, target)
+    X, y = aligned(source.test if unseen in names() else source.train, source, like)
+    pictures = like.stored_train.X.dtype == torch.uint8
+    return X if pictures or unseen in names() else like.rescaled(Rows(X, source.train.y)).X, y
 
 
 def _folder_with_record(model: Path, data: str | None) -> Path | None:

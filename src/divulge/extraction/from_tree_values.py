@@ -29,6 +29,7 @@ from divulge.extraction.trees.domain import Array, Domain
 from divulge.extraction.trees.partition import Partition, TooManyLeaves
 from divulge.extraction.trees.steps import Asker
 from divulge.extraction.trees.tables import NotATable, Tables
+from divulge.extraction.verification import spread
 from divulge.models.step_functions import DecisionTree, StepTables
 from divulge.oracles.base import Oracle, check_oracle_and_seed
 from divulge.oracles.ledger import Spent
@@ -38,6 +39,9 @@ SCREENED = 256
 """Rows that show what kind of function the target is."""
 NEAR = 1e-7
 """How far a row is moved, in lengths of the domain, to see whether the target answers in steps."""
+FINEST, FINEST_ROUNDINGS = 1e-5, 1e4
+"""Share of their spread, or so many rounding errors, up to which answers count as equal: a copy that is no nearer than
+that is not exact."""
 MANY = 0.4
 """Share of different answers from which on a sum of trees is tried first."""
 SMALLER = 8
@@ -149,6 +153,12 @@ class _Attack:
             return (
                 "The answers are constant on all rows that were asked, which proves nothing about other rows. Give "
                 "inputs= with rows like the target's data."
+            )
+        varies = spread(torch.from_numpy(y))
+        if self.asker.tolerance > max(FINEST, FINEST_ROUNDINGS * self.oracle.eps) * varies:
+            return (
+                f"The answers vary by {varies:.1e} about numbers of the size {self.asker.size:.1e}: steps and rounding "
+                "cannot be told apart. Subtract the constant from the answers."
             )
         free = ~self.domain.whole
         if free.any():

@@ -32,7 +32,8 @@ def seldom_on(
     """
     index = np.flatnonzero(open_)
     if len(index) > MOST_KINKS:  # most are of deeper layers: those that fit the layers found so far
-        index = index[PartialRows(survey, layers, open_).misfit > OUTSIDE]
+        rows = PartialRows(survey, layers, open_)
+        index = rows.index[rows.misfit > OUTSIDE]
         index = index[np.argsort(-survey.data.strength[index])[:MOST_KINKS]]
     left = np.zeros(len(open_), bool)
     left[index] = True

@@ -250,7 +250,8 @@ class Partition:
         """Rows that test whether a box is answered alike."""
         d, rng = len(box.low), self.rng
         low, high = self._bounds(box)
-        lines = np.repeat(box.X[rng.integers(len(box.X), size=ON_LINES)], d, axis=0)
+        known = box.X if len(box.X) else self._anywhere(box, ON_LINES)  # the other half may hold all rows
+        lines = np.repeat(known[rng.integers(len(known), size=ON_LINES)], d, axis=0)
         chosen = np.stack([self._in_cells(j, low[j], high[j], ON_LINES) for j in range(d)], axis=1)
         lines[np.arange(len(lines)), np.tile(np.arange(d), ON_LINES)] = chosen.reshape(-1)
         lines = np.clip(self.asker.domain.rounded(lines), low, high)

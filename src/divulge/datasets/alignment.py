@@ -1,0 +1,52 @@
+"""Rows of another file as the training data has them: the same columns in the same order, classes by the same numbers.
+
+Each file numbers the classes that it has, and makes a column of each value that it has of a text column. A file with
+fewer of them numbers otherwise: compared as they are, two such files would differ for no other reason.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from divulge.core.errors import InvalidInput
+from divulge.datasets.dataset import Dataset, Rows
+
+
+def aligned(rows: Rows, source: Dataset, like: Dataset) -> tuple[Tensor, Tensor | None]:
+    """The rows of ``source`` in the columns and classes of ``like``; no labels where it does not have those classes."""
+    return _columns(rows.X, source, like), _labels(rows.y, source.classes, like.classes)
+
+
+def _columns(X: Tensor, source: Dataset, like: Dataset) -> Tensor:
+    """Columns by name. A value of a text column that one of the files does not have is absent in all its rows."""
+    if source.columns == like.columns or not source.columns or not like.columns:
+        return X
+    values = {column for column in {*source.columns} ^ {*like.columns} if "=" not in column}
+    if values:
+        lacking = sorted(values & {*like.columns})
+        said = f"has no column {lacking[0]!r}" if lacking else f"has a column {min(values)!r} of its own"
+        raise InvalidInput(f"{source.name} {said}; it takes the columns of {like.name}: {', '.join(like.columns)}.")
+    places = {column: place for place, column in enumerate(source.columns)}
+    absent = torch.zeros(len(X), dtype=X.dtype)
+    return torch.stack([X[:, places[column]] if column in places else absent for column in like.columns], dim=1)
+
+
+def _labels(y: Tensor, names: tuple[str, ...], wanted: tuple[str, ...]) -> Tensor | None:
+    """Labels by the numbers of the wanted classes, or as quantities where those have no names."""
+    if names == wanted:
+        return y
+    if not wanted:  # few whole numbers of a quantity look like classes
+        numeric = all(_is_number(name) for name in names)
+        return torch.tensor([float(name) for name in names], dtype=torch.float32)[y] if numeric else None
+    told = [names[number] for number in y.tolist()] if names else [f"{value:g}" for value in y.tolist()]
+    numbers = {name: number for number, name in enumerate(wanted)}
+    return torch.tensor([numbers[name] for name in told]) if {*told} <= numbers.keys() else None
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

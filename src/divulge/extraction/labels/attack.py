@@ -137,7 +137,7 @@ class LabelAttack:
         return ""
 
     def _try_two_layers(self) -> None:
-        """A copy with two hidden layers; if there is none, one hidden layer after all unless bends speak against it."""
+        """A copy with two hidden layers; if there is none, one hidden layer after all unless bends contradict it."""
         deeper = TwoHiddenLayers(self.survey, self._check)
         copy = deeper.run()
         if copy is not None:

@@ -1,4 +1,4 @@
-"""The known rows whose effect on the model is most similar to the unknown row's: a label and a first guess for free.
+"""The known rows whose effect on the model is most similar to the unknown row's: they give its label and a first guess.
 
 A row's own share in the first layer is q z^T, where q sums its deltas over training (each weighted by how much of a
 gradient at that step remains at the end). The reference run holds the known rows' deltas, so q_i x_i^T, which known row

@@ -41,8 +41,8 @@ class NetworkMap:
 
 
 def standardisation(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and spread of each coordinate over the models; one that never moves is divided away to nothing, so that a
-    model in which it does is not blown up."""
+    """Mean and spread of each coordinate over the models; the spread of one that never moves is infinite, so that it
+    counts as zero in a model in which it does move."""
     spread = features.std(dim=0)
     return features.mean(dim=0), torch.where(spread > _STILL * spread.max(), spread, torch.inf)
 

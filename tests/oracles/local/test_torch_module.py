@@ -8,6 +8,7 @@ from torch import nn
 
 import divulge
 from divulge import models
+from divulge.auditing import TimeUp
 from divulge.core.errors import InvalidInput, TargetError, UnsupportedModel
 from divulge.models import MLP
 from divulge.oracles.local import torch_module
@@ -247,3 +248,13 @@ def test_hooks_of_the_users_own_still_run():
     model.register_forward_hook(lambda module, inputs, out: seen.append(len(out)))
     divulge.oracle(model).value(torch.zeros(3, 6))
     assert seen[-1] == 3
+
+
+def test_a_model_that_fails_while_it_is_opened_says_why() -> None:
+    class Late(nn.Module):
+        def forward(self, X: torch.Tensor) -> torch.Tensor:
+            raise TimeUp("3 seconds were not enough.")
+
+    with pytest.raises(InvalidInput, match="does not take inputs of shape") as raised:
+        divulge.oracle(Late(), input_shape=(3,))
+    assert isinstance(raised.value.__cause__, TimeUp)  # an audit reads it: the end of the time is no wrong shape

@@ -48,6 +48,16 @@ def test_sampled_batches_and_pictures_in_closed_form() -> None:
     assert "chance 10^-" in text
 
 
+def test_extreme_privacy_is_refused_or_not_written_as_none() -> None:
+    code, text, said = _bound("--kappa", "0.001", "--epsilon", "1e300")
+    assert code == 2
+    assert "protects nobody" in text + said
+    code, text, _ = _bound("--kappa", "0.001", "--epsilon", "1e-9")
+    assert code == 0
+    assert "by at most 0.1 points" in text
+    assert "0.0 points" not in text
+
+
 def test_a_bound_that_says_nothing_says_so() -> None:
     code, text, _ = _bound("--data", "digits", "--eta", "0.02", "--epsilon", "2000", "--many", "1000000")
     assert code == 0

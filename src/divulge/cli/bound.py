@@ -131,11 +131,13 @@ def _membership(epsilon: float, delta: float, schedule: Schedule) -> dict[str, A
 
 
 def _members_found(members: dict[str, Any]) -> str:
+    from divulge.cli.bound_further import points
+
     tight = members["tpr_at_fpr_of_this_training"]
     found = ", ".join(f"{share:.2%} at {float(fpr):.1%} false positives" for fpr, share in tight.items())
     return (
         f"Of the members nobody finds more than {found}. By epsilon and delta alone, the share of members found "
-        f"exceeds that of others taken for members by at most {100 * members['advantage']:.1f} points."
+        f"exceeds that of others taken for members by at most {points(members['advantage'])}."
     )
 
 

@@ -122,9 +122,14 @@ def _advantage(value: float) -> dict[str, Any]:
         "value": value,
         "from": "total variation of the models with and without the record (after Guerra-Balboa et al. 2026)",
         "sentence": _unless_void(1 - value, "taking part raises the chance of any attack on a record by at most "
-        f"{100 * value:.1f} points, also for somebody who knows most of the record already. The chances above do not "
+        f"{points(value)}, also for somebody who knows most of the record already. The chances above do not "
         "hold for them."),
     }  # fmt: skip
+
+
+def points(share: float) -> str:
+    """A difference of shares in points; a small one is not written as none."""
+    return "0.1 points" if 0 < share < SHOWN else f"{100 * share:.1f} points"
 
 
 def _unless_void(share: float, sentence: str) -> str:

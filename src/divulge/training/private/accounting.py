@@ -21,6 +21,8 @@ from divulge.core.progress import tick
 from divulge.core.validation import checked_choice, checked_number, checked_whole
 
 Accountant = Literal["rdp", "pld"]
+LARGEST_EPSILON = 1e12
+"""Beyond it the accountant's search ends at too little noise: at 1e50 it spends fifty times what it should."""
 
 
 @dataclass(frozen=True)
@@ -243,6 +245,8 @@ def noise_for(
             f"epsilon must be positive and finite; got {epsilon}. "
             "An infinite epsilon is no protection and needs no noise."
         )
+    if epsilon > LARGEST_EPSILON:
+        raise InvalidInput(f"epsilon is at most {LARGEST_EPSILON:g}; got {epsilon:g}, which protects nobody.")
     checked_choice("accountant", accountant, ("pld", "rdp"))
     return _calibrated(accountant, epsilon, delta, steps, sampling_rate)
 

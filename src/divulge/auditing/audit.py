@@ -34,8 +34,6 @@ from divulge.report.verdict import unfinished
 LIBRARIES = ("sklearn.base", "matplotlib.figure", "torch._dynamo")
 """Loaded before the clock of an audit starts, as divulge's own modules are: seconds that belong to the start of Python.
 The first is needed to open most models, the others by pictures and by attacks on weights and gradients."""
-FOR_ADDRESSES = ("matplotlib.figure",)
-"""Likewise for an endpoint without data: its attacks need no more."""
 SHORT = 5.0
 """An audit of fewer seconds hardly reaches the others."""
 
@@ -77,7 +75,9 @@ def audit(model: object, training_data: object = None, **options: object) -> Rep
     probes = registry.available_probes()
     _check_required(chosen, probes)
     held = memory.resident()
-    libraries = FOR_ADDRESSES if is_address(model) and training_data is None else LIBRARIES
+    libraries: tuple[str, ...] = LIBRARIES
+    if is_address(model):  # its weights are not there to attack, and statistics need data
+        libraries = LIBRARIES[1:2] if training_data is None and chosen.unseen is None else LIBRARIES[:2]
     for name in libraries if chosen.time >= SHORT else libraries[:1]:
         import_module(name)
     with suppress(ImportError, OSError):  # opening the model says so in a sentence

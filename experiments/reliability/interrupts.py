@@ -61,7 +61,7 @@ def command(name: str, model: str, out: str, scheduler: str = "") -> list[str]:
         "informed": ["informed", model, "--leave-out", "3", "--out", out],
         "membership": ["membership", model, "--out", out],
         "attributes": ["attributes", model, "--column", "20", "--out", out],
-        "bound": ["bound", "--data", "digits", "--eta", "0.02", "--out", out],
+        "bound": ["bound", "--data", "digits", "--eta", "0.01", "--out", out],
         "train": ["train", "--data", "digits", "--rows", "300", "--epochs", "300", "--out", out],
     }[name]  # fmt: skip
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 import divulge
 from divulge.core import plots
+from divulge.core.errors import BudgetExhausted
 from divulge.extraction import from_gradients, from_values
 from divulge.models import MLP
 from experiments.plan import Plan
@@ -99,7 +100,7 @@ def attacked(model: nn.Module, inputs: int, seed: int, access: str, **options: A
     began = time.process_time()
     try:
         stolen = attack(oracle, seed=seed)
-    except divulge.BudgetExhausted as error:
+    except BudgetExhausted as error:
         return {"exact": False, "false": False, "reason": str(error)}
     seconds = time.process_time() - began
     error = worst_error(model, stolen.model, inputs) if stolen.exact else None

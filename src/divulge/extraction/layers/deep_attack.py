@@ -29,8 +29,10 @@ from divulge.core.errors import DivulgeError
 from divulge.core.progress import report
 from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, UNSETTLED
+from divulge.extraction.layers.both_on import rows_with_both_on
 from divulge.extraction.layers.deep_copy import DeepCopy
 from divulge.extraction.layers.depth import Depth
+from divulge.extraction.layers.determined_entries import mark_determined
 from divulge.extraction.layers.first_layer import MOST_LINES, first_layer
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.layer_search import LayerSearch, has_identity, with_identity
@@ -236,10 +238,7 @@ class DeepAttack:
         assert copy is not None
         if self._neurons_are_missing(wrong):
             return False
-        X, truth = self.oracle.answers()
-        precise = self.space.precise(truth)
-        X, truth = X[precise], truth[precise]
-        off = self.space.differences(truth, copy.value(X)) / row_size(X)
+        X, truth, off = self._precise_answers(copy)
         allowed = min(self.exact * spread(truth), float(off.max()))
         worst_first = off.argsort(descending=True)
         for keep_first in (True, False):  # the first layer is precise already, mostly, and has most of the weights
@@ -277,23 +276,41 @@ class DeepAttack:
         assert copy is not None
         assert self.verification is not None
         self.without_effect = 0
-        unseen = search.unseen_entries(copy.layers)
+        unseen = self._undetermined(search)
         if not unseen:
             return ""
         reason = f"the copy agrees on all rows, but {unseen} of its weights were never seen"
         if unseen > MOST_UNSEEN:
             return reason
         rows = [
-            telling_rows(space, copy.layers, depth, neuron, unit, search.survey.data.Y, self.rng)
+            find(space, copy.layers, depth, neuron, unit, search.survey.data.Y, self.rng)
+            for find in (telling_rows, rows_with_both_on)
             for depth, entries in search.unseen.items() if 0 < depth < len(copy.layers)
             for neuron, unit in np.argwhere(entries).tolist()
         ]  # fmt: skip
         X = torch.from_numpy(space.to_inputs(np.concatenate([*rows, np.zeros((0, space.dim))])))
         off = self.space.differences(self.oracle.value(X).to("cpu", torch.float64), copy.value(X)) / row_size(X)
         if not bool((off > self.exact * self.verification.scale).any()):
-            self.without_effect, self.withheld = unseen, self.withheld + 1
-            return reason
+            unseen = self._undetermined(search)  # these rows may tell
+            self.without_effect, self.withheld = unseen, self.withheld + bool(unseen)
+            return f"the copy agrees on all rows, but {unseen} of its weights were never seen" if unseen else ""
         return self._checked(search, self.checks, again=False) if again and self._polished(0.0) else reason
+
+    def _undetermined(self, search: LayerSearch) -> int:
+        """How many entries neither kinks nor values show; those that the values of all rows determine count as seen."""
+        copy = self.copy
+        assert copy is not None
+        if search.unseen_entries(copy.layers):
+            X, _, off = self._precise_answers(copy)
+            mark_determined(search.unseen, copy, X.numpy(), off.numpy(), (1 / row_size(X)).numpy())
+        return search.unseen_entries(copy.layers)
+
+    def _precise_answers(self, copy: DeepCopy) -> tuple[Tensor, Tensor, Tensor]:
+        """All rows whose logits are known precisely, what the target answered, and how far the copy is off."""
+        X, truth = self.oracle.answers()
+        precise = self.space.precise(truth)
+        X, truth = X[precise], truth[precise]
+        return X, truth, self.space.differences(truth, copy.value(X)) / row_size(X)
 
     def _search_wrong(self, search: LayerSearch, copy: DeepCopy, verification: Verification) -> None:
         """Search segments from rows where the copy is wrong, fresh or asked before, to the nearest that are right.

@@ -120,10 +120,9 @@ def test_a_regression_on_a_constant_target_has_nothing_to_copy(name: str, monkey
 
 
 @pytest.mark.slow
-def test_records_are_not_shown_unless_asked_for(tmp_path: Path, only_probes: Any) -> None:
+def test_records_are_not_shown_unless_asked_for(tmp_path: Path) -> None:
     from sklearn.linear_model import Ridge
 
-    only_probes("file-contents", "informed-linear")  # the others that fit show no records
     table = datasets.load("diabetes")
     X, y = table.train.X.double().numpy(), table.train.y.double().numpy()
     X[:, 0] += np.arange(len(X)) * 1e-3

@@ -37,7 +37,7 @@ Fix = Annotated[
 Unseen = Annotated[
     str | None,
     typer.Option(
-        "--unseen", metavar="DATA", help="Inputs like the training ones that the model never saw: the control."
+        "--unseen", metavar="DATA", help="Rows like the training data, with their labels, that the model never saw."
     ),
 ]
 DataDir = Annotated[

@@ -27,7 +27,7 @@ class AuditOptions:
     ----------
     unseen : array or (array, array), optional
         Inputs like the training inputs that the model never saw: the control. With their labels, as ``(X, y)``,
-        copies are also judged by correct answers.
+        copies are also judged by correct answers, and members are told from others.
     recipe : Recipe, optional
         How the model was trained. The insider repeats the training with it.
     start : Module, path or Recipe, optional

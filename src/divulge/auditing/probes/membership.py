@@ -38,7 +38,10 @@ def _obstacle(target: Target) -> str:
     if target.inputs is None or target.labels is None:
         return "the training data was not given; membership is judged by it."
     if target.unseen is None or target.unseen_labels is None:
-        return "records with labels that the model never saw were not given; members are compared with them."
+        return (
+            "records that the model never saw, with labels of the same classes, were not given; members are compared "
+            "with them."
+        )
     if min(len(target.inputs), len(target.unseen)) < FEWEST:
         return f"it takes at least {FEWEST} training records and as many that the model never saw."
     if target.access == "label" and target.labels.is_floating_point():

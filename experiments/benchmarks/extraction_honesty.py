@@ -1,18 +1,16 @@
 """Is `exact` ever wrong? 1,175 extractions from gradients and 200 from values: ordinary, degenerate, trained and hiding
-narrow bumps. Then 1,000 random functions of 21 kinds, most of them no ReLU networks, through all five exact attacks.
+narrow bumps. Functions of other kinds: ``python -m experiments reliability --only functions``.
 
 A bump is a tent that is zero outside a slab: three parallel neurons that cancel. *Tall* ones have height one, so their
 weights grow as the slab narrows; *low* ones have weights like the other neurons, and a height of an eighth of the
 slab's width. A copy of a network is wrong if it is off by more than 1e-9 standard deviations (1e-6 from values, which
-know steep slopes less well) on 2,000 Gaussian points or on 200 points inside the slab. ``random_functions.py`` says
-when a copy of a random function is wrong. ``python -m experiments extraction_honesty`` takes a few minutes on one core
-for the networks, and most of an hour for the random functions (``--only "random functions"``).
+know steep slopes less well) on 2,000 Gaussian points or on 200 points inside the slab. ``python -m experiments
+extraction_honesty`` takes a few minutes on one core.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -25,7 +23,6 @@ from divulge.extraction import Extraction, from_gradients, from_values
 from divulge.models import ReluNetwork
 from experiments.benchmarks.extraction_gradients import SUCCESS, error, network, normal, trained, with_bump
 from experiments.plan import Plan
-from experiments.random_functions import ATTACKS, FAULTS, outcome
 
 SHAPES = ((20, 16, 1), (64, 64, 1), (30, 60, 1), (100, 32, 3))  # inputs, hidden units, outputs
 FIRST = 400_000
@@ -33,8 +30,6 @@ FIRST = 400_000
 TALL = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 LOW = (1.0, 0.3, 0.1, 0.03, 0.01)
 EACH = 50
-RANDOM, BATCH = 1_000, 100
-"""Random functions, and how many of them are one part."""
 Case = tuple[nn.Module, Tensor | None]
 Attack = Callable[[nn.Module, int], Extraction]
 
@@ -126,34 +121,8 @@ def judge(
     }  # fmt: skip
 
 
-def random_functions(first: int, count: int) -> dict[str, Any]:
-    """All exact attacks on ``count`` random functions: what they claimed, and every claim that is false.
-
-    Parameters
-    ----------
-    first, count : int
-        The numbers of the functions.
-
-    Returns
-    -------
-    dict
-        Counts for each attack, the slowest run, and what went wrong.
-    """
-    counts = {name: Counter[str]() for name in ATTACKS}
-    slowest, wrong = 0.0, []
-    for seed in range(first, first + count):
-        for name in ATTACKS:
-            found = outcome(seed, name)
-            counts[name][found.state] += 1
-            slowest = max(slowest, found.seconds)
-            if found.state in (*FAULTS, "stopped"):
-                wrong.append(f"{found.seed} {found.kind}, {name}: {found.state}, {found.said[-200:]}")
-    return {"functions": count, **{name: dict(sorted(c.items())) for name, c in counts.items()},
-            "slowest_seconds": slowest, "wrong": wrong}  # fmt: skip
-
-
 def run(plan: Plan) -> dict[str, Any]:
-    """Every kind of network through both attacks, and random functions through all of them."""
+    """Every kind of network through both attacks."""
     torch.set_num_threads(1)
     networks = {
         f"{attack.__name__}, {name}{'' if width is None else f' {width:g}'}": partial(
@@ -162,9 +131,4 @@ def run(plan: Plan) -> dict[str, Any]:
         for attack, allowed, chosen in ((by_gradients, SUCCESS, cases()), (by_values, 1e-6, fewer_cases()))
         for name, width, runs, make in chosen
     }  # fmt: skip
-    size = plan.seeds or BATCH
-    functions = {
-        f"random functions {first} to {first + size - 1}": partial(random_functions, first, size)
-        for first in range(0, RANDOM, BATCH)
-    }
-    return plan.measure("extraction_honesty", networks | functions)
+    return plan.measure("extraction_honesty", networks)

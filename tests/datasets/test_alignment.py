@@ -46,6 +46,15 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path, seen: str) -> None:
         provenance.data_of_model("", seen, unseen=other)
 
 
+def test_a_text_column_that_is_missing_is_not_taken_for_absent_values(tmp_path: Path, seen: str) -> None:
+    other = table(tmp_path / "other.csv", "age,y", "35,low", "46,high")
+    with pytest.raises(InvalidInput, match=r"other\.csv has no column 'colour' of text"):
+        provenance.data_of_model("", seen, unseen=other)
+    more = table(tmp_path / "more.csv", "age,colour,height,y", "35,red,2,low", "46,blue,1,high")
+    with pytest.raises(InvalidInput, match=r"more\.csv has a column 'height' of its own"):
+        provenance.data_of_model("", seen, unseen=more)
+
+
 def test_other_classes_leave_the_rows_without_labels(tmp_path: Path, seen: str) -> None:
     other = table(tmp_path / "other.csv", "age,colour,y", "35,red,unheard", "46,blue,low")
     known = provenance.data_of_model("", seen, unseen=other)

@@ -24,7 +24,9 @@ from divulge.auditing.opening import open_target
 from divulge.auditing.probes import exact_copy
 from divulge.cli import app
 from divulge.errors import BudgetExhausted, InvalidInput
-from divulge.extraction.trees.partition import _gains
+from divulge.extraction.trees.domain import Domain
+from divulge.extraction.trees.partition import Box, Partition, _gains
+from divulge.extraction.trees.steps import Asker
 
 IRIS, CANCER, DIABETES = (load(return_X_y=True) for load in (load_iris, load_breast_cancer, load_diabetes))
 
@@ -218,3 +220,16 @@ def test_answers_that_hardly_vary_are_not_told_from_rounding(inputs):
     stolen = divulge.extraction.from_tree_values(oracle)
     assert not stolen.exact
     assert "rounding" in stolen.reason
+
+
+def test_a_box_without_a_row_is_tested_like_the_others():
+    """A step may leave all rows that were asked on one of its sides."""
+    domain = Domain(np.zeros(2), np.ones(2), np.zeros(2, bool), single=False)
+    oracle = divulge.oracle(lambda X: (X[:, :1] > 0.5).double(), input_shape=[2])
+    asker = Asker(oracle, domain)
+    X = np.random.default_rng(0).random((20, 2))
+    partition = Partition(asker, X, asker.value(X), most=10, rng=np.random.default_rng(0))
+    empty = Box(np.array([0.25, -np.inf]), np.array([0.5, np.inf]), X[:0], np.zeros((0, 1)))
+    rows = partition._tests(empty)
+    assert len(rows) > 0
+    assert empty.holds(rows).all()

@@ -22,14 +22,21 @@ def _columns(X: Tensor, source: Dataset, like: Dataset) -> Tensor:
     """Columns by name. A value of a text column that one of the files does not have is absent in all its rows."""
     if source.columns == like.columns or not source.columns or not like.columns:
         return X
-    values = {column for column in {*source.columns} ^ {*like.columns} if "=" not in column}
-    if values:
-        lacking = sorted(values & {*like.columns})
-        said = f"has no column {lacking[0]!r}" if lacking else f"has a column {min(values)!r} of its own"
+    here, there = ({_kind(column) for column in one.columns} for one in (source, like))
+    if here != there:
+        name, text = min(there - here or here - there)
+        column = f"column {name!r}{' of text' if text else ''}"
+        said = f"has no {column}" if there - here else f"has a {column} of its own"
         raise InvalidInput(f"{source.name} {said}; it takes the columns of {like.name}: {', '.join(like.columns)}.")
     places = {column: place for place, column in enumerate(source.columns)}
     absent = torch.zeros(len(X), dtype=X.dtype)
     return torch.stack([X[:, places[column]] if column in places else absent for column in like.columns], dim=1)
+
+
+def _kind(column: str) -> tuple[str, bool]:
+    """The column of the file, and whether it holds text: each value of that has a column "name=value"."""
+    name, text, _ = column.partition("=")
+    return name, bool(text)
 
 
 def _labels(y: Tensor, names: tuple[str, ...], wanted: tuple[str, ...]) -> Tensor | None:

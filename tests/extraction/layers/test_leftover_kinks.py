@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from divulge.extraction.layers import leftover_kinks, partial_rows
 from divulge.extraction.layers.candidate_test import is_neuron
 from divulge.extraction.layers.known_layers import KnownLayers
 from divulge.extraction.layers.leftover_kinks import seldom_on
@@ -54,6 +55,17 @@ def test_segments_show_more_entries_of_a_neuron_that_was_missed():
     crossed = [np.sign(space.first_layer(np.array(pair)) @ row + bias) for pair in pairs]
     assert pairs
     assert np.mean([side[0] != side[1] for side in crossed]) > 0.8
+
+
+def test_more_kinks_than_are_compared_are_looked_at_in_part(monkeypatch):
+    monkeypatch.setattr(partial_rows, "MOST_COMPARED", 30)
+    monkeypatch.setattr(leftover_kinks, "MOST_KINKS", 8)
+    space = TwoLayers()
+    survey = survey_of(space)
+    every = survey.data.kinked
+    assert every.sum() > 60
+    depth, _ = seldom_on(survey, space.without_the_rare_neuron(), every, 0, np.random.default_rng(0))
+    assert depth in (None, 0, 1)
 
 
 def test_nothing_is_left_where_all_neurons_are_known():

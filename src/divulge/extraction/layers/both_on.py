@@ -12,13 +12,14 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
+from divulge.core.progress import report
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.query_space import QuerySpace
 
 LARGEST_ENTRY = 2.0
 """How large the unknown entry may be, as a multiple of the largest of its row."""
-NODES = 2_000
-"""Of the search tree of one program; a limit of time would make results depend on the machine."""
+MOST_UNITS, NODES, SECONDS = 200, 2_000, 2.0
+"""Units of all layers of a program, nodes of its search tree, and its time: the solver is not interrupted by others."""
 FARTHEST = 30.0
 """Rows lie at most so many times as far out as typical samples."""
 AROUND, NEAR = 64, 0.05
@@ -30,6 +31,9 @@ def rows_with_both_on(
 ) -> Array:
     """Rows [n, dim] where a unit and a neuron of the layer ``depth`` above it are on; none if there are none."""
     below = layers.first(depth)
+    if sum(below.widths) > MOST_UNITS:
+        return np.zeros((0, space.dim))
+    report("weights that were never seen", None, None)
     row, bias = layers.weights[depth][neuron].copy(), float(layers.biases[depth][neuron])
     row[unit] = -LARGEST_ENTRY * np.abs(row).max()
     reach = FARTHEST * float(np.median(np.abs(samples).max(axis=1)))
@@ -54,7 +58,7 @@ def _largest_unit(layers: KnownLayers, row: Array, bias: float, unit: int, low: 
     bounds = Bounds(np.concatenate(program.low), np.concatenate(program.high))
     solved = milp(
         cost, constraints=program.constraints(), bounds=bounds,
-        integrality=np.concatenate(program.whole), options={"node_limit": NODES},
+        integrality=np.concatenate(program.whole), options={"node_limit": NODES, "time_limit": SECONDS},
     )  # fmt: skip
     if solved.x is None or solved.x[program.units[unit]] <= 0:
         return None

@@ -31,6 +31,7 @@ from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, UNSETTLED
 from divulge.extraction.layers.both_on import rows_with_both_on
 from divulge.extraction.layers.deep_copy import DeepCopy
+from divulge.extraction.layers.deep_verification import first_hyperplanes, unusual_rows, where_wrong
 from divulge.extraction.layers.depth import Depth
 from divulge.extraction.layers.determined_entries import mark_determined
 from divulge.extraction.layers.first_layer import MOST_LINES, first_layer
@@ -38,11 +39,10 @@ from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.layer_search import LayerSearch, has_identity, with_identity
 from divulge.extraction.layers.output_fit import fit_output, with_fewest_units
 from divulge.extraction.layers.polish import parameters, polish
-from divulge.extraction.layers.query_points import extreme_points, nearest_directions
+from divulge.extraction.layers.query_points import nearest_directions
 from divulge.extraction.layers.residual_units import residual_units, with_units
 from divulge.extraction.layers.survey import Survey
 from divulge.extraction.layers.unseen_entries import telling_rows
-from divulge.extraction.relu_network import NetworkEstimate
 from divulge.extraction.result import Extraction
 from divulge.extraction.verification import Verification, row_size, spread, verify
 from divulge.oracles.ledger import Spent
@@ -51,10 +51,6 @@ CHECKS = 20_000
 """Fresh rows that verify a copy by default: copies that are wrong on one input in 10,000 occur, and most are caught."""
 FIRST_CHECKS = 300
 """Fresh rows while much is wrong."""
-EXTREMES = 0.03
-"""Extreme rows for each layer, as a share of the fresh rows."""
-FARTHER = (3.0, 5.0, 10.0, 30.0)
-"""Distances of further fresh rows, in lengths of a typical input: far out other cells are reached."""
 FAR = 100.0
 SEGMENTS, MORE_SEGMENTS = 16, 12
 ATTEMPTS = 14
@@ -69,8 +65,6 @@ MOST_UNSEEN = 60
 """Entries that were never seen are asked about one by one only if they are no more."""
 MOST_WITHHELD = 2
 """Copies whose weights were not all seen that are compared on all rows: each comparison is long."""
-OUTSIDE_TYPICAL = 1.5
-"""Rows at least so many times as long as a typical input lie outside the typical ones."""
 COPY_ROWS, DISTANCES = 4000, (1.0, 5.0, 25.0, FAR)
 """Rows, and their distances, at which neurons that are always on stay on in the copy."""
 WRONG_SEGMENTS, RIGHT_ROWS = 4, 2_000
@@ -213,9 +207,11 @@ class DeepAttack:
         copy, all_rows = self.copy, checks == self.checks
         while True:
             assert copy is not None
+            assert self.first is not None
+            hyperplanes = first_hyperplanes(self.first, self.oracle.output_dim)
             verification = self.verification = verify(
-                self.space, copy.value, self._hyperplanes(), checks=checks, tolerance=self.exact,
-                generator=self.generator, farthest=FAR, also=self._unusual_rows(copy, checks),
+                self.space, copy.value, hyperplanes, checks=checks, tolerance=self.exact, generator=self.generator,
+                farthest=FAR, also=unusual_rows(copy, checks, self.space.reach, self.rng),
             )  # fmt: skip
             report("verifying", None, None, neurons=sum(copy.widths), queries=self.oracle.ledger.total)
             wrong = verification.off > verification.allowed
@@ -230,7 +226,7 @@ class DeepAttack:
         layers = copy.layers
         doubtful = [depth for depth, entries in search.unseen.items() if entries.any() and depth < len(layers)]
         search.settled = layers.first(max(len(search.base), min([*doubtful, len(layers) - 1])))
-        return f"{verification.reason.rstrip('.')}{_where_wrong(verification)}"
+        return f"{verification.reason.rstrip('.')}{where_wrong(verification)}"
 
     def _polished(self, wrong: float) -> bool:
         """Refine the copy by the values of all rows asked; whether it then agrees with all of them."""
@@ -331,27 +327,6 @@ class DeepAttack:
         if search.survey.has_gradients and len(wrong) < FEW_WRONG * len(off):
             search.survey.add_points(space.around(ends[np.resize(np.arange(len(ends)), AROUND)], rng))
 
-    def _unusual_rows(self, copy: DeepCopy, checks: int) -> Tensor:
-        """Rows farther out than typical ones, and rows at the ends of what each layer's activations can be."""
-        distance = np.resize(np.minimum(FARTHER, self.space.reach), checks // 4)
-        rows = [distance[:, None] * self.rng.normal(size=(checks // 4, self.oracle.input_dim))]
-        count = max(1, int(EXTREMES * checks))
-        for depth in range(len(copy.layers) + 1):
-            extremes = extreme_points(copy.space, copy.layers.first(depth), count, self.rng)
-            rows.append(copy.space.to_inputs(extremes))
-        return torch.from_numpy(np.concatenate(rows))
-
-    def _hyperplanes(self) -> NetworkEstimate:
-        """The first layer, rows of unit length, beside whose hyperplanes fresh rows are drawn."""
-        assert self.first is not None
-        weight, bias = self.first
-        size = np.linalg.norm(weight, axis=1)
-        outputs = self.oracle.output_dim
-        return NetworkEstimate.of(
-            weight / size[:, None], bias / size, np.zeros((outputs, len(bias))),
-            np.zeros((outputs, weight.shape[1])), np.zeros(outputs),
-        )  # fmt: skip
-
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def result(self, reason: str) -> Extraction:
@@ -402,14 +377,3 @@ class DeepAttack:
                 "no trace, and neurons on the same hyperplane count as one."
             )
         return tuple(notes)
-
-
-def _where_wrong(verification: Verification) -> str:
-    """Where the wrong rows lie, if all typical rows agree and the others lie farther out."""
-    wrong = verification.off > verification.allowed
-    if not bool(wrong.any()) or bool(wrong[: verification.typical].any()):
-        return ""
-    nearest = float(row_size(verification.X[wrong]).min())
-    if nearest < OUTSIDE_TYPICAL:
-        return ""
-    return f"; typical inputs agree, the nearest of these lies {nearest:.1f} times as far out"

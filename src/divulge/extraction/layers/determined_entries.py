@@ -12,7 +12,7 @@ import numpy as np
 
 from divulge.extraction.layers.deep_copy import DeepCopy
 from divulge.extraction.layers.known_layers import Array
-from divulge.extraction.layers.polish import Stack
+from divulge.extraction.layers.polish import Stack, passes
 
 Entry = tuple[int, int, int]
 """A layer of the stack, a neuron of it, and a unit below."""
@@ -67,18 +67,6 @@ def _slices(n: int) -> list[slice]:
 
 def _derivatives(stack: Stack, X: Array, entries: list[Entry]) -> Array:
     """Derivatives of the outputs by these entries [n, k, m]."""
-    activations, on = [X], []
-    for weight, bias in stack[:-1]:
-        before = activations[-1] @ weight.T + bias
-        on.append(before > 0)
-        activations.append(np.maximum(before, 0))
-    outputs = len(stack[-1][1])
-    above = np.broadcast_to(np.eye(outputs), (len(X), outputs, outputs))  # of outputs by pre-activations
-    found = np.zeros((len(X), outputs, len(entries)))
-    for depth in range(len(stack) - 1, -1, -1):
-        for place, (layer, neuron, unit) in enumerate(entries):
-            if layer == depth:
-                found[:, :, place] = above[:, :, neuron] * activations[depth][:, None, unit]
-        if depth:
-            above = (above @ stack[depth][0]) * on[depth - 1][:, None, :]
-    return found
+    activations, slopes = passes(stack, X)
+    parts = [slopes[layer][:, :, neuron] * activations[layer][:, None, unit] for layer, neuron, unit in entries]
+    return np.stack(parts, axis=2)

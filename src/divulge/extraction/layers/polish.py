@@ -89,21 +89,27 @@ def _step(stack: Stack, X: Array, truth: Array, scale: Array, damping: float) ->
 
 def _jacobian(stack: Stack, X: Array) -> tuple[Array, Array]:
     """Derivatives of the outputs by all weights and biases [n, k, p], and the outputs [n, k]."""
-    activations, masks = [X], []
+    activations, slopes = passes(stack, X)
+    parts: list[Array] = []
+    for below, above in zip(activations, slopes, strict=True):
+        by_weight = above[:, :, :, None] * below[:, None, None, :]
+        parts.append(np.concatenate([by_weight.reshape(len(X), above.shape[1], -1), above], axis=2))
+    weight, bias = stack[-1]
+    return np.concatenate(parts, axis=2), activations[-1] @ weight.T + bias
+
+
+def passes(stack: Stack, X: Array) -> tuple[list[Array], list[Array]]:
+    """What each layer takes [n, h], and the derivatives of the outputs by its pre-activations [n, k, h]."""
+    activations, on = [X], []
     for weight, bias in stack[:-1]:
         before = activations[-1] @ weight.T + bias
-        masks.append(before > 0)
+        on.append(before > 0)
         activations.append(np.maximum(before, 0))
     outputs_ = len(stack[-1][1])
-    above = np.broadcast_to(np.eye(outputs_), (len(X), outputs_, outputs_))  # of outputs by pre-activations
-    parts: list[Array] = []
-    for depth in range(len(stack) - 1, -1, -1):
-        by_weight = above[:, :, :, None] * activations[depth][:, None, None, :]
-        parts.append(np.concatenate([by_weight.reshape(len(X), outputs_, -1), above], axis=2))
-        if depth:
-            above = (above @ stack[depth][0]) * masks[depth - 1][:, None, :]
-    weight, bias = stack[-1]
-    return np.concatenate(parts[::-1], axis=2), activations[-1] @ weight.T + bias
+    slopes = [np.broadcast_to(np.eye(outputs_), (len(X), outputs_, outputs_))]
+    for (weight, _), mask in zip(reversed(stack[1:]), reversed(on), strict=True):
+        slopes.append((slopes[-1] @ weight) * mask[:, None, :])
+    return activations, slopes[::-1]
 
 
 def _shifted(stack: Stack, change: Array) -> Stack:

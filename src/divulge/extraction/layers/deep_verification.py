@@ -1,0 +1,52 @@
+"""Rows that a copy of several layers is compared on besides typical ones, and where it is wrong among them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from divulge.extraction.layers.deep_copy import DeepCopy
+from divulge.extraction.layers.known_layers import Array
+from divulge.extraction.layers.query_points import extreme_points
+from divulge.extraction.relu_network import NetworkEstimate
+from divulge.extraction.verification import Verification, row_size
+
+EXTREMES = 0.03
+"""Extreme rows for each layer, as a share of the fresh rows."""
+FARTHER = (3.0, 5.0, 10.0, 30.0)
+"""Distances of further fresh rows, in lengths of a typical input: far out other cells are reached."""
+OUTSIDE_TYPICAL = 1.5
+"""Rows at least so many times as long as a typical input lie outside the typical ones."""
+
+
+def unusual_rows(copy: DeepCopy, checks: int, reach: float, rng: np.random.Generator) -> Tensor:
+    """Rows farther out than typical ones, and rows at the ends of what each layer's activations can be."""
+    distance = np.resize(np.minimum(FARTHER, reach), checks // 4)
+    rows = [distance[:, None] * rng.normal(size=(checks // 4, copy.space.inputs))]
+    count = max(1, int(EXTREMES * checks))
+    for depth in range(len(copy.layers) + 1):
+        extremes = extreme_points(copy.space, copy.layers.first(depth), count, rng)
+        rows.append(copy.space.to_inputs(extremes))
+    return torch.from_numpy(np.concatenate(rows))
+
+
+def first_hyperplanes(first: tuple[Array, Array], outputs: int) -> NetworkEstimate:
+    """The first layer, rows of unit length, beside whose hyperplanes fresh rows are drawn."""
+    weight, bias = first
+    size = np.linalg.norm(weight, axis=1)
+    return NetworkEstimate.of(
+        weight / size[:, None], bias / size, np.zeros((outputs, len(bias))), np.zeros((outputs, weight.shape[1])),
+        np.zeros(outputs),
+    )  # fmt: skip
+
+
+def where_wrong(verification: Verification) -> str:
+    """Where the wrong rows lie, if all typical rows agree and the others lie farther out."""
+    wrong = verification.off > verification.allowed
+    if not bool(wrong.any()) or bool(wrong[: verification.typical].any()):
+        return ""
+    nearest = float(row_size(verification.X[wrong]).min())
+    if nearest < OUTSIDE_TYPICAL:
+        return ""
+    return f"; typical inputs agree, the nearest of these lies {nearest:.1f} times as far out"

@@ -72,7 +72,7 @@ def hard_stop(seconds: float, *, given: float) -> Iterator[None]:
             if raised and not isinstance(error, TimeUp):
                 raise TimeUp(too_short(given)) from error
             raise
-        finally:  # an alarm in this very place leaves through the outer block, which is left once and for all
+        finally:  # an alarm here raises nothing more, and the outer block removes it
             stage = "over"
     finally:
         stage = "over"

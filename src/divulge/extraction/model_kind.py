@@ -29,7 +29,7 @@ def _name(target: TargetMaps, step: Tensor, scale: float, reach: float, generato
     """Tell activations apart by what is left of them far out, and by the symmetry of their curvature about the origin.
 
     Sigmoid and tanh go flat far out; the curvature of softplus, GELU and SiLU is even, so it is nearly the same on
-    both sides of the origin; that of ELU lives on one side only.
+    both sides of the origin; that of ELU is on one side only.
     """
     x = torch.randn(target.inputs, generator=generator, dtype=torch.float64)
     far = reach * x

@@ -117,7 +117,7 @@ def _privacy_profile(noise_multiplier: float, sampling_rate: float, steps: int) 
         from dp_accounting.pld import privacy_loss_distribution
     except ImportError as error:
         raise MissingPackage('The bound for DP-SGD needs dp-accounting; install "divulge[privacy]".') from error
-    # where the composed privacy loss lives: a Gaussian limit of mean mu^2 / 2 and deviation mu
+    # where the composed privacy loss lies: a Gaussian limit of mean mu^2 / 2 and deviation mu
     mu = sampling_rate * math.sqrt(steps * math.expm1(min(_LARGEST_LOSS, noise_multiplier**-2)))
     mu = min(mu, gaussian_mu(noise_multiplier, steps))
     reach = min(_LARGEST_LOSS, 10 + mu**2 / 2 + 10 * mu)

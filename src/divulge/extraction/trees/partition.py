@@ -203,7 +203,7 @@ class Partition:
                 children.append(None)
                 continue
             children.append((len(boxes), len(boxes) + 1))
-            for child in (box.left, box.right):  # one without a row, as lies can leave it, is answered as its parent
+            for child in (box.left, box.right):  # one without a row is answered as its parent
                 boxes.append(child)
                 values.append(child.y[0] if len(child.y) else values[place])
         for place, pair in reversed(list(enumerate(children))):

@@ -128,7 +128,7 @@ def fit(
     train_norms: bool = False,
     stage: str = "learning a copy",
 ) -> nn.Module:
-    """Fit in place by Adam, with a short warm-up and a cosine end, and keep the weights that meet held-out queries best.
+    """Fit in place by Adam, with a short warm-up and a cosine end; keep the weights that meet held-out queries best.
 
     ``extra`` adds a loss of its own at every step. With ``train_norms`` normalisation layers follow their
     batches.

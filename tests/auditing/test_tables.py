@@ -8,8 +8,10 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
@@ -18,6 +20,7 @@ from typer.testing import CliRunner
 import divulge
 from divulge.auditing.opening import open_target
 from divulge.auditing.options import AuditOptions
+from divulge.auditing.probes import informed, price_of_protection
 from divulge.cli import app
 from divulge.core.errors import InvalidInput
 
@@ -78,3 +81,43 @@ def test_what_does_not_fit_is_one_sentence(pipeline):
         divulge.audit(pipeline, (frame, np.full(len(y), "perhaps")), time=1)
     with pytest.raises(InvalidInput, match="no value at all"):
         divulge.audit(pipeline, (frame.assign(pay=np.nan), y), time=1)
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    columns = make_column_transformer((numbers, ["age", "pay"]), (OneHotEncoder(), ["job"]))
+    return make_pipeline(columns, LogisticRegression()).fit(*people(120, 0))
+
+
+def test_rows_of_mixed_columns_come_back_to_an_insider(logistic):
+    target = open_target(logistic, people(120, 0), AuditOptions(unseen=people(80, 1)))
+    probe = next(probe for probe in informed.PROBES if probe.name == "informed-linear")
+    assert probe.obstacle(target) == ""
+    finding = probe.run(target, 60.0)
+    assert finding.outcome == "succeeded"
+    values = next(table for table in finding.tables if "its values" in table.caption)
+    assert values.records  # shown only where records may be
+    truth, rebuilt = ({row[0]: row[place] for row in values.rows} for place in (1, 2))
+    assert rebuilt["job"] == truth["job"]
+    assert rebuilt["age"] == pytest.approx(truth["age"])
+
+
+@pytest.mark.slow
+def test_private_training_keeps_the_insider_from_rows_of_mixed_columns(logistic, monkeypatch):
+    monkeypatch.setattr(price_of_protection, "EPSILONS", (float("inf"), 1.0))
+    options = AuditOptions(unseen=people(80, 1), accept_membership_tpr="0.1@0.05")
+    target = open_target(logistic, people(120, 0), options)
+    probe = price_of_protection.PROBES[0]
+    assert probe.obstacle(target) == ""
+    finding = probe.run(target, 3600.0)
+    rates = {row[0]: row[8] for row in finding.tables[0].rows}
+    assert rates["none"] > 0.8
+    assert rates[1.0] < 0.5
+    assert any("category" in note for note in finding.notes)
+
+
+def test_reference_models_are_trained_on_the_table_s_view(logistic):
+    target = open_target(logistic, people(120, 0), AuditOptions(unseen=people(80, 1)))
+    again = clone(target.estimator).fit(target.inputs.numpy(), target.labels.numpy())
+    assert np.allclose(again.predict_proba(target.unseen.numpy()), logistic.predict_proba(people(80, 1)[0]))

@@ -6,8 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import joblib
+import numpy as np
+import pandas as pd
 import pytest
 import torch
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from typer.testing import CliRunner
 
 from divulge import datasets
@@ -29,6 +36,33 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     assert made.exit_code == 0, made.stderr
     return folder
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a table with a column of text, and the table."""
+    draw, folder = np.random.default_rng(0), tmp_path_factory.mktemp("pipeline")
+    table = pd.DataFrame({"age": draw.integers(18, 90, 120), "job": draw.choice(["cook", "nurse", "pilot"], 120)})
+    ill = np.where(table.age / 30 + (table.job == "cook") + draw.normal(size=120) > 2, "yes", "no")
+    columns = make_column_transformer((StandardScaler(), ["age"]), (OneHotEncoder(), ["job"]))
+    joblib.dump(make_pipeline(columns, LogisticRegression(tol=1e-8)).fit(table, ill), folder / "model.joblib")
+    table.assign(ill=ill).to_csv(folder / "patients.csv", index=False)
+    return folder
+
+
+def test_a_row_of_mixed_columns_comes_back_column_by_column(pipeline: Path, tmp_path: Path) -> None:
+    known = ["--trust-pickle", "--known", str(pipeline / "patients.csv"), "--target", "ill"]
+    model = str(pipeline / "model.joblib")
+    done = run("informed", model, *known, "--leave-out", "5", "--json", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["row"]["job"] == told["left_out"]["job"]
+    assert told["row"]["age"] == pytest.approx(told["left_out"]["age"])
+    assert (tmp_path / "record.csv").read_text().splitlines()[0] == "column,rebuilt,left out"
+    shown = run("informed", model, *known, "--leave-out", "5")
+    assert f"job     {told['row']['job']}" in shown.stdout
+    assert run("informed", model, *known, "--leave-out", "120").exit_code == 2
+    assert "--known" in run("informed", model, "--trust-pickle", "--leave-out", "1").stderr
 
 
 @pytest.mark.slow

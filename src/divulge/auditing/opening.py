@@ -27,6 +27,7 @@ from divulge.oracles.adapt import adapted
 from divulge.oracles.base import check_access
 from divulge.oracles.factory import is_address, is_plain_function
 from divulge.oracles.guards import LabelOnly, guard
+from divulge.oracles.local.estimator_scores import fitted
 from divulge.oracles.local.hugging_face import text_length
 from divulge.oracles.local.input_shape import candidate_shapes
 from divulge.oracles.local.named_inputs import vocabulary_of
@@ -88,7 +89,7 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
         make_oracle=make,
         options=options,
         model=module,
-        estimator=source if readable and is_estimator(source) and options.table is None else None,
+        estimator=_estimator(source, options) if readable else None,
         held=_held(origin, source, options, remote=remote),
         model_digest="" if remote else _digest(source, options),
         oracles=oracles,
@@ -268,6 +269,18 @@ def _weights_of(source: Any, options: AuditOptions) -> nn.Module | None:
         return weights
     except (DivulgeError, AttributeError):
         return None
+
+
+def _estimator(source: Any, options: AuditOptions) -> Any:
+    """The fitted estimator, behind the numeric view of its table where it takes one; None for another model."""
+    if not is_estimator(source):
+        return None
+    if options.table is None:
+        return source
+    from divulge.oracles.local.table_view import TableView
+    from divulge.oracles.local.viewed_estimator import ViewedEstimator
+
+    return ViewedEstimator(fitted(source), TableView(options.table))
 
 
 def _frame_of(data: Any) -> Any:

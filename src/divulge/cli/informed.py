@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, Workers, jobs_of, session, show
+from divulge.cli.informed_table import rebuild, takes_mixed_columns
 from divulge.cli.target_options import DataDir, RecipeFile, TargetColumn, TrustPickle
 from divulge.core.errors import AttackFailed, InvalidInput
 from divulge.core.storage import replacing, write_arrays, write_json
@@ -63,9 +64,15 @@ def command(
         from divulge.oracles import load_model
 
         released = load_model(model, trust_pickle=trust_pickle)
+        if takes_mixed_columns(released):
+            record, result, text = rebuild(released, known, leave_out, target, seed, out)
+            show(result, json_wanted=json, quiet=quiet, text=text)
+            if not record.trusted:
+                raise AttackFailed(record.reason)
+            return
         rest = _known(Path(model), known, leave_out, data_dir, target)
         name = attack or ("direct" if isinstance(released, nn.Module) else "glm")
-        record: Record = _attack(
+        record = _attack(
             name, released, rest, model=Path(model), recipe=recipe, shadows=shadows, count=shadow_models,
             data_dir=data_dir, target=target, runs=runs, position=leave_out, seed=seed, access=access, probes=probes,
             folder=None if out is None else out / "shadows", workers=jobs_of(workers),

@@ -13,13 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-EXACT = (
-    "StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler", "PowerTransformer", "OneHotEncoder",
-    "OrdinalEncoder", "LabelBinarizer",
-)  # fmt: skip
-"""Classes whose ``inverse_transform`` gives back what went in, to rounding."""
-UNCHANGED = ("SimpleImputer", "KNNImputer", "IterativeImputer")
-"""Classes that change missing values only, where they keep the columns."""
+from divulge.oracles.local.sklearn_steps import EXACT, UNCHANGED, column_places
 
 
 @dataclass(frozen=True)
@@ -59,7 +53,7 @@ def input_columns(steps: tuple[Step, ...], width: int) -> list[int] | None:
     for step in steps:
         if step.columns is not None:
             names = list(getattr(step.transformer, "feature_names_in_", range(len(places))))
-            places = [places[place] for place in _places(step.columns, names)]
+            places = [places[place] for place in column_places(step.columns, names)]
         elif type(step.transformer).__name__ not in UNCHANGED:
             return None
     return places
@@ -103,18 +97,9 @@ def _before_columns(rows: NDArray[Any], transformer: Any) -> NDArray[Any]:
         if part == "drop" or name not in transformer.output_indices_:
             continue
         inside = _before(rows[:, transformer.output_indices_[name]], part)
-        whole[:, _places(columns, names)] = inside
+        whole[:, column_places(columns, names)] = inside
     numbers = _numbers(whole)
     return whole if numbers is None else numbers
-
-
-def _places(columns: Any, names: list[Any]) -> list[int]:
-    if isinstance(columns, slice):
-        return list(range(*columns.indices(len(names))))
-    chosen = np.atleast_1d(np.asarray(columns))
-    if chosen.dtype == bool:
-        return [int(place) for place in np.flatnonzero(chosen)]
-    return [names.index(column) if isinstance(column, str) else int(column) for column in chosen.tolist()]
 
 
 def _numbers(whole: NDArray[Any]) -> NDArray[np.float64] | None:

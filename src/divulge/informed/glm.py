@@ -66,9 +66,9 @@ def glm(
     ----------
     estimator : fitted scikit-learn estimator, Pipeline or LinearModel
         The released model: linear or ridge regression, ridge classification, logistic or softmax regression, Poisson,
-        gamma or Tweedie regression; a Pipeline that ends in one; or raw coefficients.
-    known_X : array [n, d]
-        All training rows but the unknown ones.
+        gamma or Tweedie regression; a Pipeline that ends in one, after a ColumnTransformer too; or raw coefficients.
+    known_X : array [n, d] or DataFrame
+        All training rows but the unknown ones; a DataFrame of mixed columns for a ColumnTransformer.
     known_y : array [n]
         Their targets.
     label : target, class label or list of labels, optional
@@ -91,7 +91,8 @@ def glm(
     Record
         The rebuilt record. ``predicted_error`` and ``error`` are in units of each column's spread (``scale``).
         ``candidates`` lists every record that explains the model as well. ``trusted`` is False where more than one of
-        them remains, or where the predicted error is not well below the distance to the nearest known record.
+        them remains, or where the predicted error is not well below the distance to the nearest known record. For a
+        ColumnTransformer ``row`` has the record by column.
 
     Raises
     ------
@@ -114,6 +115,13 @@ def glm(
     """
     started, seed = time.perf_counter(), checked_seed(seed)
     steps, final = _split(estimator)
+    if steps and hasattr(steps[0][1], "transformers_"):
+        if unknown != 1 or bounds is not None:
+            raise InvalidInput("For a ColumnTransformer one record is unknown at a time, and bounds are not taken.")
+        return _of_table(
+            estimator, known_X, known_y, label=label, sample_weight=sample_weight, unknown_weight=unknown_weight,
+            refits=refits, seed=seed,
+        )  # fmt: skip
     model = read(final)
     X, y = _checked(known_X, known_y)
     space = Preprocessing.of(steps, X)
@@ -272,6 +280,14 @@ def _doubt(
     if float(np.linalg.norm(best.G)) <= 2 * leftover:
         text += "; what the known records leave over is no larger than what the solver leaves (or they hold it all)"
     return text
+
+
+def _of_table(estimator: Any, known_X: Any, known_y: Any, **options: Any) -> Record:
+    """The record of a table of mixed columns: solved in the features of the pipeline's ColumnTransformer."""
+    from divulge.informed.linear.table_columns import TableColumns
+
+    columns = TableColumns(estimator[0], known_X)
+    return columns.record(glm(estimator[1:], columns.features, known_y, **options))
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------

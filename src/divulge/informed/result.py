@@ -50,6 +50,9 @@ class Record(AttackResult):
         How many runs of the training algorithm the attack cost.
     scale : Tensor or None
         The unit in which an error in each column is measured [d]: its spread over the known rows. None for 1.
+    row : dict or None
+        The record by column, for a table of mixed columns: None for a column that the model does not show. ``x`` and
+        ``scale`` are then in the model's features.
     """
 
     x: Tensor
@@ -59,6 +62,7 @@ class Record(AttackResult):
     candidates: tuple[Candidate, ...] = ()
     training_runs: float = 0.0
     scale: Tensor | None = None
+    row: dict[str, Any] | None = None
 
     @property
     def success(self) -> bool:
@@ -93,4 +97,5 @@ class Record(AttackResult):
             "training_runs": self.training_runs,
             "candidates": [{"x": c.x.tolist(), "y": c.y, "misfit": c.misfit} for c in self.candidates],
             "scale": None if self.scale is None else self.scale.tolist(),
+            **({} if self.row is None else {"row": self.row}),
         }

@@ -177,7 +177,7 @@ def price(
     train : Recipe, estimator or callable
         How the model is trained: a recipe (full batches or mini-batches), a logistic or softmax regression of
         scikit-learn alone or in a pipeline, or a function from ``(X, y, epsilon, seed)`` to a model.
-    members, unseen : (array [n, d], array [n])
+    members, unseen : (array [n, d] or DataFrame, array [n])
         Training records, and records of the same kind that are not trained on, with their classes.
     limits : Limits, optional
         What is accepted; a recommendation is made for it.
@@ -231,6 +231,12 @@ def price(
     >>> round(curve.recommendation.proven, 1)
     2.2
     """
+    if hasattr(members[0], "dtypes"):
+        from divulge.protection.private_tables import in_numbers
+
+        if ranges is not None:
+            raise InvalidInput("Ranges are declared for arrays of numbers; of a table the unseen records say them.")
+        train, members, unseen = in_numbers(train, members, unseen)
     sides = _sides(members, unseen)
     delta = 1 / (10 * len(sides.X)) if delta is None else checked_number("delta", delta, above=0, below=1)
     for epsilon in epsilons:

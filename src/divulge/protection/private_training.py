@@ -27,7 +27,7 @@ from divulge.protection import bounds, mechanisms
 from divulge.protection.information import Units
 from divulge.protection.recommend import Schedule, privacy_for
 from divulge.training.private import accounting
-from divulge.training.private.logistic import private_logistic
+from divulge.training.private.logistic import PrivateEstimator, private_logistic
 from divulge.training.private.preprocessing import Scaling
 from divulge.training.private.trainer import train_many
 
@@ -171,7 +171,7 @@ class OfPipeline:
         rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
         if math.isinf(epsilon):
             return refit(clone(self.estimator), rows, labels)
-        return self._private(rows, labels, epsilon, seed).estimator
+        return self._released(self._private(rows, labels, epsilon, seed))
 
     def proven(self, kappa: float, epsilon: float) -> float:
         noise = self.noise(epsilon)
@@ -182,33 +182,50 @@ class OfPipeline:
     def rebuilt(self, epsilon: float, targets: int, seed: int) -> Array | None:
         X, y = (part.numpy() for part in (self.sides.X, self.sides.y))
         scale, errors = spread(self.sides, self.units), []
-        shadows = self.sides.unseen.numpy().astype(np.float64), self.sides.unseen_labels.numpy()
+        shadows = self._features(self.sides.unseen.numpy().astype(np.float64)), self.sides.unseen_labels.numpy()
         for record in range(min(targets, len(X))):
             known = np.delete(X, record, axis=0).astype(np.float64), np.delete(y, record)
             if math.isinf(epsilon):
                 errors.append(self._exactly(record, known))
                 continue
             released = self._private(X.astype(np.float64), y, epsilon, seed + 1000 + record)
-            x, _ = private_linear.rebuild(released, *known, *shadows)
-            errors.append((x - X[record]) / scale)
+            x, _ = private_linear.rebuild(released, self._features(known[0]), known[1], *shadows)
+            errors.append((self._row(x) - X[record]) / scale)
         return np.square(np.array(errors))
+
+    @cached_property
+    def _plain(self) -> Any:
+        """The model without any protection."""
+        return self.train(self.sides.X, self.sides.y, math.inf, 0)
 
     def _exactly(self, record: int, known: tuple[Array, Array]) -> Array:
         """The insider's attack on the model as it is."""
         from divulge.core.errors import DivulgeError
         from divulge.informed import glm
 
-        X, y = self.sides.X.numpy().astype(np.float64), self.sides.y.numpy()
+        X = self.sides.X.numpy().astype(np.float64)
         try:
-            found = glm(self.train(X, y, math.inf, 0), *known, refits=0).x
+            found = glm(self._plain, *known, refits=0).x
         except DivulgeError:
             return np.full(X.shape[1], np.inf)
         return np.asarray((found - X[record]) / spread(self.sides, self.units), dtype=np.float64)
 
-    def _private(self, X: Array, y: Array, epsilon: float, seed: int) -> Any:
+    def _private(self, X: Array, y: Array, epsilon: float, seed: int) -> PrivateEstimator:
         return private_logistic(
-            X, y, epsilon=epsilon, delta=self.delta, ranges=self.ranges, scaling=self.scaling, seed=seed
+            self._features(X), y, epsilon=epsilon, delta=self.delta, ranges=self.ranges, scaling=self.scaling, seed=seed
         )
+
+    def _features(self, X: Array) -> Array:
+        """What the private model is trained on: the columns themselves."""
+        return X
+
+    def _row(self, features: Array) -> Array:
+        """A record of its features."""
+        return features
+
+    def _released(self, private: PrivateEstimator) -> Any:
+        """A model that takes records."""
+        return private.estimator
 
 
 @dataclass(frozen=True)
@@ -276,12 +293,18 @@ def training_of(
     if hasattr(train, "fit"):
         from sklearn.linear_model import LogisticRegression
 
-        final = train[-1] if hasattr(train, "steps") else train
+        view = getattr(train, "view", None)  # of a table of mixed columns
+        own = train if view is None else train.estimator
+        final = own[-1] if hasattr(own, "steps") else own
         if not isinstance(final, LogisticRegression):
             raise UnsupportedModel(
                 f"There is no private training for a {type(final).__name__} here; a logistic regression, alone or in a "
                 "pipeline, has one. Give a function (X, y, epsilon, seed) instead."
             )
+        if view is not None:
+            from divulge.protection.private_tables import table_training
+
+            return table_training(train, sides, delta, scaling, units)
         return OfPipeline(train, sides, delta, _ranges(ranges, sides), scaling, units)
     if callable(train):
         return OfFunction(train, delta)

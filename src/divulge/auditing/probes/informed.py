@@ -18,6 +18,7 @@ from torch import Tensor
 
 from divulge.auditing import commands
 from divulge.auditing.exposed import most_exposed
+from divulge.auditing.probes.mixed_records import in_numbers, own_estimator, own_labels, side_by_side
 from divulge.auditing.probes.probe import Probe, TimeUp, deadline, too_short
 from divulge.auditing.sentences import records
 from divulge.auditing.severity import severity_of
@@ -60,11 +61,10 @@ class _Attempt:
 def _linear_obstacle(target: Target) -> str:
     from divulge.informed.linear.models import read
 
-    if target.options.table is not None:
-        return "it takes a table of mixed columns; the insider's equation is for numbers alone."
     if target.estimator is None:
         return "the target is not a fitted scikit-learn model whose coefficients were granted."
-    last = target.estimator[-1] if hasattr(target.estimator, "steps") else target.estimator
+    released = own_estimator(target)
+    last = released[-1] if hasattr(released, "steps") else released
     try:
         read(last)
     except UnsupportedModel:
@@ -101,11 +101,13 @@ def _solve_one(target: Target, row: int, attempt: _Attempt) -> None:
     assert target.inputs is not None
     assert target.labels is not None
     keep = torch.arange(len(target.inputs)) != row
-    record = informed.glm(target.estimator, target.inputs[keep].numpy(), target.labels[keep].numpy())
-    guess = record.x.reshape(-1).to(torch.float64)
+    released = own_estimator(target)
+    known = target.inputs[keep].numpy() if target.frame is None else target.frame[keep.numpy()]
+    record = informed.glm(released, known, own_labels(target)[keep.numpy()])
+    guess = in_numbers(target, record)
     attempt.rebuilt.append((row, guess, _error(target, guess, row), float(record.predicted_error)))
     if "scaler_alone_error" in record.facts:
-        attempt.through = type(target.estimator[0]).__name__
+        attempt.through = type(released[0]).__name__
     attempt.notes += [note for note in record.notes if note not in attempt.notes]
 
 
@@ -210,7 +212,9 @@ def _finding(target: Target, name: str, attempt: _Attempt, seconds: float, start
     tried = len(attempt.rebuilt) + len(attempt.reasons)
     if tried == 0:
         raise TimeUp(too_short(seconds))
-    rows = [(row, error, predicted, _nearest_other(target, row)) for row, _, error, predicted in attempt.rebuilt]
+    rows = [
+        (row, error, predicted, _nearest_other(target, guess, row)) for row, guess, error, predicted in attempt.rebuilt
+    ]
     better = sum(error < nearest for _, error, _, nearest in rows)
     outcome = _outcome(better, attempt)
     taken = outcome in ("succeeded", "partly")
@@ -266,8 +270,10 @@ def _tables(target: Target, attempt: _Attempt, rows: list[tuple[int, float, floa
     row, guess, _, _ = attempt.rebuilt[0]
     truth, spread = target.inputs[row].tolist(), target.inputs.std(dim=0).tolist()
     columns = list(zip(target.columns, truth, guess.tolist(), spread, strict=False))
-    relative = tuple((name, abs(t - g) / s if s else abs(t - g)) for name, t, g, s in columns)
-    values = tuple((name, t, g) for name, t, g, _ in columns)
+    relative = tuple((name, _relative(t, g, s)) for name, t, g, s in columns)
+    values = (
+        tuple((name, t, g) for name, t, g, _ in columns) if target.frame is None else side_by_side(target, row, guess)
+    )
     return (
         errors,
         Table(f"Record {row}, column by column", ("column", "error / spread of the column"), relative),
@@ -307,19 +313,28 @@ def _units(target: Target) -> Tensor:
     return units
 
 
+def _relative(truth: float, guess: float, spread: float) -> float | None:
+    """The error of one column in units of its spread; None where the model does not show the column."""
+    if math.isnan(guess):
+        return None
+    return abs(truth - guess) / spread if spread else abs(truth - guess)
+
+
 def _error(target: Target, guess: Tensor, row: int) -> float:
     """Mean squared error of a rebuilt record: no column counts for more because its unit is small."""
     assert target.inputs is not None
-    return float(((guess - target.inputs[row]) / _units(target)).square().mean())
+    away = ((guess - target.inputs[row]) / _units(target)).square()
+    return float(away[~guess.isnan()].mean())
 
 
-def _nearest_other(target: Target, row: int) -> float:
-    """The error of the best guess among the known records: what an insider has without any attack."""
+def _nearest_other(target: Target, guess: Tensor, row: int) -> float:
+    """The error, in the columns that were rebuilt, of the best guess among the known records: without any attack."""
     assert target.inputs is not None
     others = target.inputs[torch.arange(len(target.inputs)) != row]
     if len(others) == 0:
         return math.inf
-    return float(((others - target.inputs[row]) / _units(target)).square().mean(dim=1).min())
+    away = ((others - target.inputs[row]) / _units(target)).square()
+    return float(away[:, ~guess.isnan()].mean(dim=1).min())
 
 
 def _linear_seconds(target: Target) -> float:

@@ -41,8 +41,6 @@ def _obstacle(target: Target) -> str:
         return "it is measured for classes."
     if min(len(target.inputs), len(target.unseen)) < FEWEST:
         return f"it takes at least {FEWEST} records of each side."
-    if target.options.table is not None:
-        return "it takes a table of mixed columns; private training here is for numbers alone."
     if target.recipe is None and target.estimator is None:
         return "it takes the training recipe, or a scikit-learn model."
     try:
@@ -122,7 +120,10 @@ def _finding(target: Target, curve: PriceCurve, kappa: float | None, started: fl
 
 def _caveats(target: Target, curve: PriceCurve) -> tuple[str, ...]:
     others = 0 if target.unseen is None else len(target.unseen)
-    return (*sentences.by_chance(curve, others), *sentences.stand_in(target.recipe is None))
+    return (
+        *sentences.by_chance(curve, others),
+        *sentences.stand_in(target.recipe is None, target.options.table is not None),
+    )
 
 
 def _row(point: PricePoint) -> tuple[Any, ...]:

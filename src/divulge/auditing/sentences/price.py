@@ -117,13 +117,18 @@ def cut_short(left: list[float]) -> str:
     return f"There was no time for {', '.join(_epsilon(epsilon) for epsilon in left)}."
 
 
-def stand_in(linear: bool) -> tuple[str, ...]:
-    """What a private pipeline assumes."""
+def stand_in(linear: bool, mixed: bool) -> tuple[str, ...]:
+    """What a private pipeline assumes, for numbers alone or for a table of ``mixed`` columns."""
     if not linear:
         return ()
+    categories = (
+        " For the same reason each category that the unseen records have became a column of its own, instead of those "
+        "that an encoder finds in the records; declare the categories in the same way."
+    )
     return (
         "The columns were scaled by ranges instead of a scaler that is fitted to records: such a scaler gives records "
-        "away too. The ranges of the unseen records stood in for ranges that you would declare.",
+        "away too. The ranges of the unseen records stood in for ranges that you would declare."
+        + (categories if mixed else ""),
     )
 
 

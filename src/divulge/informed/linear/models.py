@@ -141,7 +141,7 @@ class LinearModel:
             return float(Y[0]) if len(Y) == 1 else Y.tolist()
         middle = 0.0 if self.targets == "signs" else 0.5
         index = int(Y[0] > middle) if len(Y) == 1 else int(np.argmax(Y))
-        return self.classes[index].item()
+        return self.classes.tolist()[index]
 
     def class_weights(self, y: Any, guess: Any) -> tuple[Array, float]:
         """The class weight of each known row and of the unknown one, if its label is ``guess``."""

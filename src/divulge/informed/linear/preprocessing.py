@@ -37,12 +37,8 @@ class Preprocessing:
 
     @property
     def scaler_error(self) -> float:
-        """The error that rounding leaves of the scaler's record, in units of each column's spread.
-
-        The mean and the sum of n rows are good to n units in the last place.
-        """
-        off = np.finfo(float).eps * len(self.known) * np.abs(self.known).max(axis=0)
-        return float(np.square(off / self.scale).mean())
+        """The error that rounding leaves of the scaler's record, in units of each column's spread."""
+        return float(scaler_rounding(self.known).mean())
 
     @classmethod
     def of(cls, steps: list[tuple[str, Any]], X: Array) -> Preprocessing:
@@ -67,11 +63,11 @@ class Preprocessing:
             first: Array = rows[0]
             return first
 
-        leak = _leak(steps[0][1], X) if steps else None
+        leak = scaler_record(steps[0][1], X) if steps else None
         return cls(X, forward, back, () if leak is None else (_LEAK,), leak)
 
 
-def _leak(step: Any, X: Array) -> Array | None:
+def scaler_record(step: Any, X: Array) -> Array | None:
     """The unknown record from the mean of a StandardScaler that saw the known rows and one more."""
     if type(step).__name__ != "StandardScaler" or step.mean_ is None:
         return None
@@ -80,3 +76,12 @@ def _leak(step: Any, X: Array) -> Array | None:
         return None
     record: Array = step.mean_ * seen - X.sum(axis=0)
     return record
+
+
+def scaler_rounding(X: Array) -> Array:
+    """The squared error of each column [d] that rounding leaves of such a record, in units of the column's spread.
+
+    The mean and the sum of n rows are good to n units in the last place.
+    """
+    off = np.finfo(float).eps * len(X) * np.abs(X).max(axis=0)
+    return np.asarray(np.square(off / column_spread(X)))

@@ -54,7 +54,7 @@ def solve_several(eq: Equations, unknown: int, labels: Any, seed: int) -> tuple[
     misfit, points, labelling = best
     noise = math.sqrt(float(np.square(sizes[unknown:]).sum())) / float(np.linalg.norm(sizes))
     determined = misfit <= max(1e-6, 10 * noise)
-    return [eq.features(row[:-1]) for row in points], [model.classes[c].item() for c in labelling], misfit, determined
+    return [eq.features(row[:-1]) for row in points], [model.classes.tolist()[c] for c in labelling], misfit, determined
 
 
 def _labellings(eq: Equations, unknown: int, labels: Any) -> list[tuple[int, ...]]:

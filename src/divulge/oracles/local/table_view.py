@@ -9,6 +9,7 @@ in a column of numbers, and "missing" is the last value of a column of categorie
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +125,16 @@ class TableView:
         if missing:
             raise WrongShape(f"The table lacks the columns {', '.join(missing)}.")
         return np.stack([column.encode(table[column.name]) for column in self.columns], axis=1)
+
+    def encode_record(self, row: Mapping[str, Any]) -> NDArray[np.float64]:
+        """The numbers [d] of one record by column; NaN where it is None, which stands for "not known"."""
+        import pandas as pd
+
+        found = np.full(self.width, np.nan)
+        for place, column in enumerate(self.columns):
+            if row[column.name] is not None:
+                found[place] = column.encode(pd.Series([row[column.name]]))[0]
+        return found
 
     def _typed(self, column: TableColumn, x: NDArray[np.float64]) -> Any:
         import pandas as pd

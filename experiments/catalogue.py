@@ -29,7 +29,7 @@ class Experiment:
 
 
 PAPERS = (
-    Experiment("milli", "Milli et al. 2019: figures 2, 3 and 4; section 5", 7, "milli", "mnist, cifar10"),
+    Experiment("milli", "Milli et al. 2019: figures 1 to 4; section 5", 7, "milli", "mnist, cifar10"),
     Experiment("chen", "Chen et al. 2021: Theorem 1; random networks, clusters and bumps", 10, "worst_case"),
     Experiment("jayaram", "Jayaram et al. 2020: figures 1, 2 and 3", 6, "span", "mnist"),
     Experiment("balle", "Balle et al. 2022: tables II and III, figures 5 and 7, appendices B, C, K and L", 240,

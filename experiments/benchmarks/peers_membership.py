@@ -7,8 +7,8 @@ group program beside Privacy Meter's loop, in processor seconds.
     export PEERS_PYTHON=.../bin/python PRIVACY_METER=.../ml_privacy_meter LEAKPRO=.../LeakPro
     python -m experiments peers_membership
 
-``PEERS_PYTHON`` is an interpreter with torch, adversarial-robustness-toolbox 1.20.1 and sacroml 2.0.1; the other two
-are checkouts. A tool that is not there is left out and named.
+``PEERS_PYTHON`` is an interpreter with torch, adversarial-robustness-toolbox 1.20.1, sacroml 2.0.1, pydantic and
+optuna; the other two are checkouts. A tool that is not there is left out and named.
 """
 
 from __future__ import annotations

@@ -44,6 +44,8 @@ _FITS = 3.0  # times the best misfit, or the leftovers: a solution with no more 
 _NATS, _CORRELATED = 6.0, 4.0  # or one whose likelihood is within so many nats, if so many leftovers move together
 _COMPARED = 6  # solutions, at most, that are compared
 _FEW = 5  # known records: with fewer, neither a column's spread nor the solver's leftover can be estimated
+_REPEATS = 0.1  # of the effect of the record: so near, training again has ended at the released model
+_NAMED = 8  # columns, at most, that a reason names
 _EXACT = 1e-6  # a predicted error so small is accepted nevertheless
 
 
@@ -114,6 +116,7 @@ def glm(
     (True, True, 151)
     """
     started, seed = time.perf_counter(), checked_seed(seed)
+    estimator = getattr(estimator, "best_estimator_", estimator)  # of a search, fitted to all records
     steps, final = _split(estimator)
     if steps and hasattr(steps[0][1], "transformers_"):
         if unknown != 1 or bounds is not None:
@@ -207,17 +210,19 @@ def _record(choice: _Choice, solutions: list[Solution], final: Any, started: flo
         expected = expected.or_larger(choice.expected(best, [best.y] if eq.model.discrete else [], again.leftovers))
     x, predicted, basis = choice.row(best), expected.mean, expected.basis
     away = [float(np.square((choice.row(one) - x) / space.scale).mean()) for one in others]
-    predicted, worst = max([predicted, *away]), max([expected.worst, *away])
-    facts: dict[str, Any] = {}
+    loss = float(space.loss.mean()) if space.lost and space.loss is not None else 0.0
+    predicted, worst = max([predicted, *away]) + loss, max([expected.worst, *away]) + loss
+    facts: dict[str, Any] = {"lost": space.lost} if space.lost else {}
     if space.from_scaler is not None:
         facts["scaler_alone_error"] = float(np.square((space.from_scaler - x) / space.scale).mean())
         if space.scaler_error < predicted:  # the mean is exact, whatever the model's solver left over
             x, basis, others, again = space.from_scaler, "the rounding of the scaler's mean", [], None
             predicted = worst = space.scaler_error
+            facts.pop("lost", None)
             if eq.model.discrete:
                 best = _labelled(eq, space.forward(x[None])[0], choice.label)
     guess, anyway = _without_attack(space)
-    reason = _doubt(best, others, choice.leftover, predicted, worst, guess, anyway)
+    reason = _dropped(facts, len(x)) or _doubt(best, others, choice.leftover, predicted, worst, guess, anyway)
     if not reason and len(space.known) < _FEW and worst > _EXACT:
         reason = f"{len(space.known)} known records are too few to judge a predicted error of {predicted:.2g}"
     if not reason and again is not None and again.apart > checks.TRUST:
@@ -261,6 +266,18 @@ def _refuse_explained(eq: Equations, best: Solution, leftover: float) -> None:
         )
 
 
+def _dropped(facts: dict[str, Any], columns: int) -> str:
+    """Which columns the steps of a pipeline lose; empty if none."""
+    lost = facts.get("lost", [])
+    if not lost:
+        return ""
+    named = ", ".join(map(str, lost[:_NAMED])) + (", ..." if len(lost) > _NAMED else "")
+    return (
+        f"the steps before the model drop or merge {len(lost)} of {columns} columns ({named}, counted from 0), which "
+        "cannot be rebuilt"
+    )
+
+
 def _doubt(
     best: Solution, others: list[Solution], leftover: float, predicted: float, worst: float, guess: float, anyway: float
 ) -> str:
@@ -286,8 +303,25 @@ def _of_table(estimator: Any, known_X: Any, known_y: Any, **options: Any) -> Rec
     """The record of a table of mixed columns: solved in the features of the pipeline's ColumnTransformer."""
     from divulge.informed.linear.table_columns import TableColumns
 
-    columns = TableColumns(estimator[0], known_X)
-    return columns.record(glm(estimator[1:], columns.features, known_y, **options))
+    columns, rest = TableColumns(estimator[0], known_X), estimator[1:]
+    found = glm(rest, columns.features, known_y, **options)
+    record = columns.record(found)
+    if record.trusted and not found.trusted and not _repeats(rest, columns.features, known_y, record, options):
+        return replace(record, trusted=False, reason=found.reason)
+    return record
+
+
+def _repeats(estimator: Any, X: Array, known_y: Any, record: Record, options: dict[str, Any]) -> bool:
+    """Whether training again with the record ends at the released model, by far nearer than without it."""
+    if options["refits"] == 0:
+        return False
+    steps, final = _split(estimator)
+    space, weight = Preprocessing.of(steps, X), float(options["unknown_weight"])
+    weights = _weights(options["sample_weight"], weight, len(X))
+    equations = Equations(read(final), space.forward(X), np.asarray(known_y), weights, weight, None)
+    features = space.forward(np.nan_to_num(record.x.numpy())[None])[0]  # what a step drops may be anything
+    again = retrain(final, equations, features, record.y)
+    return len(again.leftovers) > 1 and again.apart <= _REPEATS
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------

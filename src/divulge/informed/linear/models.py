@@ -203,10 +203,11 @@ def _linear(estimator: Any) -> LinearModel:
 
 
 def _logistic(estimator: Any) -> LinearModel:
-    C = np.unique(np.asarray(getattr(estimator, "C_", estimator.C), dtype=np.float64))
+    C = np.unique(np.asarray(estimator.C_ if hasattr(estimator, "C_") else estimator.C, dtype=np.float64))
     ratio = getattr(estimator, "l1_ratio_", getattr(estimator, "l1_ratio", None))
     penalty = getattr(estimator, "penalty", "deprecated")
-    lasso = penalty in ("l1", "elasticnet") or (penalty == "deprecated" and np.any(np.asarray(ratio or 0.0) != 0))
+    mixed = any(one not in (None, 0.0) for one in np.asarray(ratio, dtype=object).ravel())
+    lasso = penalty in ("l1", "elasticnet") or (penalty == "deprecated" and mixed)
     if lasso or len(C) != 1:
         raise UnsupportedModel(
             "The closed form needs one squared (l2) penalty for all classes; this model has an l1 part or several C."

@@ -12,7 +12,9 @@ import numpy as np
 from divulge.core.errors import UnsupportedModel
 from divulge.informed.linear.models import Array
 from divulge.informed.linear.scale import column_spread
+from divulge.oracles.local.sklearn_steps import UNCHANGED
 
+_COMES_BACK = 1e-3  # of a column's spread: what a known row may be off after all steps there and back
 _LEAK = "the fitted StandardScaler alone gives the record away: n * mean - sum of the known rows"
 
 
@@ -29,6 +31,13 @@ class Preprocessing:
     notes: tuple[str, ...] = ()
     from_scaler: Array | None = None
     """The record as the scaler's mean gives it away."""
+    loss: Array | None = None
+    """The mean squared error [d], in units of each column's spread, of the known rows there and back; None for none."""
+
+    @property
+    def lost(self) -> list[int]:
+        """The columns that do not come back: a step selects, projects or bins, or its inverse is not its inverse."""
+        return [] if self.loss is None else np.flatnonzero(self.loss > _COMES_BACK**2).tolist()
 
     @cached_property
     def scale(self) -> Array:
@@ -45,7 +54,7 @@ class Preprocessing:
         """From the steps of a fitted Pipeline, without its last one."""
         steps = [(name, step) for name, step in steps if step is not None and step != "passthrough"]
         for name, step in steps:
-            if not hasattr(step, "inverse_transform"):
+            if not (hasattr(step, "inverse_transform") or _only_fills(step)):
                 raise UnsupportedModel(
                     f"The pipeline's step {name!r} ({type(step).__name__}) cannot be undone; give the last step itself "
                     "with the known rows already transformed, to get the record in its features."
@@ -56,15 +65,23 @@ class Preprocessing:
                 rows = np.asarray(step.transform(rows), dtype=np.float64)
             return rows
 
-        def back(row: Array) -> Array:
-            rows = row[None]
+        def undone(rows: Array) -> Array:
             for _, step in reversed(steps):
-                rows = np.asarray(step.inverse_transform(rows), dtype=np.float64)
-            first: Array = rows[0]
+                rows = rows if _only_fills(step) else np.asarray(step.inverse_transform(rows), dtype=np.float64)
+            return rows
+
+        def back(row: Array) -> Array:
+            first: Array = undone(row[None])[0]
             return first
 
         leak = scaler_record(steps[0][1], X) if steps else None
-        return cls(X, forward, back, () if leak is None else (_LEAK,), leak)
+        loss = np.square((undone(forward(X)) - X) / column_spread(X)).mean(axis=0) if steps else None
+        return cls(X, forward, back, () if leak is None else (_LEAK,), leak, loss)
+
+
+def _only_fills(step: Any) -> bool:
+    """Whether a step only replaces missing values, of which known rows have none."""
+    return type(step).__name__ in UNCHANGED and not getattr(step, "add_indicator", False)
 
 
 def scaler_record(step: Any, X: Array) -> Array | None:

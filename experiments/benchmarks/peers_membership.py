@@ -73,6 +73,7 @@ def networks(kind: str, seed: int) -> dict[str, Any]:
     data = divulge.datasets.load("cifar10").train
     order = np.random.default_rng([seed, 77]).permutation(len(data.X))[: 2 * MEMBERS + POPULATION]
     X, y = data.X[order].flatten(1).float(), data.y[order]
+    X = X.reshape(-1, 3, 32, 32) if "architecture" in RECIPES[kind] else X
     pool, rest = slice(0, 2 * MEMBERS), slice(2 * MEMBERS, None)
     recipe = divulge.Recipe(**RECIPES[kind], seed=seed)  # type: ignore[arg-type]
     target = recipe.train(X[:MEMBERS], y[:MEMBERS])

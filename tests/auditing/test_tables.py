@@ -23,6 +23,7 @@ from divulge.auditing.options import AuditOptions
 from divulge.auditing.probes import informed, price_of_protection
 from divulge.cli import app
 from divulge.core.errors import InvalidInput
+from divulge.oracles.local.sklearn_estimator import refit
 
 
 def people(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
@@ -101,6 +102,38 @@ def test_rows_of_mixed_columns_come_back_to_an_insider(logistic):
     truth, rebuilt = ({row[0]: row[place] for row in values.rows} for place in (1, 2))
     assert rebuilt["job"] == truth["job"]
     assert rebuilt["age"] == pytest.approx(truth["age"])
+    assert finding.measures["leaks_through"] == "StandardScaler"
+    assert any("the numbers of a record come out of the StandardScaler" in remedy for remedy in finding.untested)
+
+
+def test_columns_in_another_order_and_columns_that_the_model_does_not_know(logistic):
+    frame, y = people(120, 0)
+    more = frame.assign(ward="north")
+    target = open_target(logistic, (more, y), AuditOptions(table=more[["ward", "job", "pay", "age"]]))
+    finding = informed.PROBES[0].run(target, 60.0)
+    values = next(table for table in finding.tables if "its values" in table.caption)
+    shown = {name: (truth, rebuilt) for name, truth, rebuilt in values.rows}
+    assert shown["job"][0] == shown["job"][1]
+    assert shown["age"][1] == pytest.approx(shown["age"][0])
+    assert shown["ward"] == ("north", "not rebuilt")
+
+
+def test_a_table_without_training_data_says_what_is_missing(logistic):
+    target = open_target(logistic, None, AuditOptions(table=people(120, 0)[0]))
+    assert "training data was not given" in informed.PROBES[0].obstacle(target)
+
+
+def test_numbers_that_the_model_reads_as_categories():
+    """They are asked with values that the encoder knows, and reference models see whole numbers again."""
+    frame, y = people(120, 0)
+    frame = frame.assign(grade=frame.age % 7 + 1)
+    columns = make_column_transformer((StandardScaler(), ["age"]), (OneHotEncoder(), ["grade", "job"]))
+    weights = {"yes": 2.0, "no": 1.0}  # by label, while an audit's labels are numbers
+    model = make_pipeline(columns, LogisticRegression(class_weight=weights)).fit(frame, y)
+    target = open_target(model, (frame, y), AuditOptions())
+    assert target.oracle("label").label(target.inputs).shape == (120,)
+    again = refit(clone(target.estimator), target.inputs.numpy(), target.labels.numpy())
+    assert np.allclose(again.predict_proba(target.inputs.numpy()), model.predict_proba(frame))
 
 
 @pytest.mark.slow

@@ -61,6 +61,43 @@ def test_a_category_that_only_a_private_record_has_gives_nothing_away() -> None:
     assert not coded[1:4].any()  # none of the known jobs
 
 
+@pytest.mark.parametrize(
+    "private",
+    [{"age": 500}, {"pay": -1e6}, {"level": None}, {"level": 40.0}, {"job": "astronaut"}],
+    ids=["largest number", "smallest number", "only missing one", "only other one", "only such category"],
+)
+def test_one_private_record_does_not_move_the_features_of_another(private) -> None:
+    """Whatever range, category or gap it alone has: scaled features of the others are the same to rounding."""
+    (table, _), (others, _) = people(60, 0), people(60, 1)
+    table, others = table.assign(level=7.0), others.assign(level=7.0)
+    moved = table.copy()
+    for name, value in private.items():
+        moved[name] = moved[name].astype(object).where(moved.index > 0, value).astype(table[name].dtype)
+    found = []
+    for own in (table, moved):
+        view = TableView(pd.concat([own, others], ignore_index=True))
+        coding = TableCoding(view, view.encode(others))
+        low, high = coding.ranges.T
+        found.append((coding.transform(view.encode(table[1:])) - low) / (high - low))
+    assert found[0].shape == found[1].shape
+    assert np.allclose(found[0], found[1], atol=1e-6)
+
+
+def test_tables_of_numbers_and_labels_of_any_kind() -> None:
+    members, unseen = people(60, 0), people(60, 1)
+    short = {"epsilons": [64.0], "runs": 1, "targets": 2, "shadows": 0, "hidden_columns": 0}
+    found = set()
+    for names in ([0, 1], [1, 2], ["no", "yes"]):
+        own, other = ((X, np.array(names)[y]) for X, y in (members, unseen))
+        found.add(tuple(point.accuracy for point in price(pipeline(), own, other, **short).points))
+    assert len(found) == 1
+    draw = np.random.default_rng(0)
+    numbers = [(X[["age"]].assign(height=draw.normal(170, 10, len(X))), y) for X, y in (members, unseen)]
+    scaled = make_pipeline(StandardScaler(), LogisticRegression())
+    curve = price(scaled, *numbers, ranges=[(0, 120), (100, 220)], **short)
+    assert curve.points[-1].rebuilt.value == 1  # without noise, through the scaler
+
+
 @pytest.mark.slow
 def test_the_curve_of_a_table_is_that_of_its_attacks() -> None:
     members, unseen = people(150, 0), people(150, 1)

@@ -277,10 +277,11 @@ def _estimator(source: Any, options: AuditOptions) -> Any:
         return None
     if options.table is None:
         return source
+    from divulge.oracles.local.sklearn_steps import coded_columns
     from divulge.oracles.local.table_view import TableView
     from divulge.oracles.local.viewed_estimator import ViewedEstimator
 
-    return ViewedEstimator(fitted(source), TableView(options.table))
+    return ViewedEstimator(fitted(source), TableView(options.table, coded_columns(source)))
 
 
 def _frame_of(data: Any) -> Any:

@@ -15,17 +15,19 @@ import numpy as np
 from divulge.auditing.options import AuditOptions
 from divulge.core.errors import InvalidInput
 from divulge.oracles.local.sklearn_estimator import is_estimator
-from divulge.oracles.local.table_view import TableView
+from divulge.oracles.local.sklearn_steps import coded_columns
+from divulge.oracles.local.table_view import TableView, is_mixed
 
 
 def with_view(source: Any, data: Any, options: AuditOptions) -> tuple[Any, AuditOptions]:
     """Training data and options in the numeric view of their table; as they are where no view is needed."""
     inside, outside = _frame(data), _frame(options.unseen)
-    if not is_estimator(source) or (options.table is None and not any(map(_is_mixed, (inside, outside)))):
+    mixed = any(is_mixed(frame) for frame in (inside, outside) if frame is not None)
+    if not is_estimator(source) or (options.table is None and not mixed):
         return _numbered(source, data), replace(options, unseen=_numbered(source, options.unseen))
     frames = [frame for frame in (options.table, inside, outside) if frame is not None]
     table = _joined(frames)
-    view = TableView(table)
+    view = TableView(table, coded_columns(source))
     shown = replace(
         options,
         table=table,
@@ -39,14 +41,6 @@ def _frame(data: Any) -> Any:
     """The DataFrame in (X, y), or X alone; None where it is none."""
     X = data[0] if isinstance(data, tuple) and len(data) == 2 else data
     return X if hasattr(X, "dtypes") and hasattr(X, "columns") and hasattr(X, "iloc") else None
-
-
-def _is_mixed(frame: Any) -> bool:
-    """Whether a table has columns that are no numbers, or values that are missing."""
-    if frame is None:
-        return False
-    kinds = [getattr(dtype, "kind", "O") for dtype in frame.dtypes]
-    return any(kind not in "iufb" for kind in kinds) or bool(frame.isna().any().any())
 
 
 def _joined(frames: list[Any]) -> Any:

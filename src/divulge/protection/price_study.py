@@ -234,10 +234,10 @@ def price(
     if hasattr(members[0], "dtypes"):
         from divulge.protection.private_tables import in_numbers
 
-        if ranges is not None:
-            raise InvalidInput("Ranges are declared for arrays of numbers; of a table the unseen records say them.")
         train, members, unseen = in_numbers(train, members, unseen)
-    sides = _sides(members, unseen)
+        if ranges is not None and hasattr(train, "view"):
+            raise InvalidInput("Ranges are declared for arrays of numbers; of a table the unseen records say them.")
+    sides = _sides(members, unseen, classes=hasattr(train, "fit"))
     delta = 1 / (10 * len(sides.X)) if delta is None else checked_number("delta", delta, above=0, below=1)
     for epsilon in epsilons:
         checked_number("epsilon", epsilon, above=0)
@@ -250,10 +250,17 @@ def price(
     return study.curve([study.point(epsilon) for epsilon in (*epsilons, math.inf)])
 
 
-def _sides(members: tuple[Any, Any], unseen: tuple[Any, Any]) -> Sides:
+def _sides(members: tuple[Any, Any], unseen: tuple[Any, Any], *, classes: bool) -> Sides:
+    """The records; with ``classes`` any labels but fractions become places among them, those of the members first."""
+    own, other = (np.asarray(y) for _, y in (members, unseen))
+    if classes and "f" not in (own.dtype.kind, other.dtype.kind):
+        order = {label: place for place, label in enumerate(dict.fromkeys([*np.unique(own), *np.unique(other)]))}
+        own, other = (np.array([order[label] for label in y], dtype=np.int64) for y in (own, other))
     parts = []
-    for X, y in (members, unseen):
-        rows, labels = checked_rows(X, what="records"), torch.as_tensor(np.asarray(y))
+    for X, y in ((members[0], own), (unseen[0], other)):
+        if y.dtype.kind not in "iubf":
+            raise InvalidInput("Labels are whole numbers here; text is taken for scikit-learn estimators.")
+        rows, labels = checked_rows(X, what="records"), torch.as_tensor(y)
         if labels.is_floating_point() or len(labels) != len(rows):
             raise InvalidInput("The price of protection is measured for classes: give one whole number a record.")
         if len(rows) < FEWEST:

@@ -2,8 +2,9 @@
 
 A pipeline's own encoder learns its categories, and its scaler the means, from the records, so both give them away. Here
 every category that may occur is declared beforehand and becomes a feature of 0 and 1, as does "missing"; numbers are
-scaled by declared ranges. The unseen records stand in for what is publicly known. A value that they do not have is
-coded as none of the known ones. What is left to protect are the weights (``divulge.training.private.logistic``).
+scaled by declared ranges. The unseen records stand in for what is publicly known. A category that they do not have is
+coded as none of the known ones, a missing number as the middle of the range. What is left to protect are the weights
+(``divulge.training.private.logistic``).
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from sklearn.pipeline import Pipeline
 
 from divulge.core.errors import DivulgeError, InvalidInput
 from divulge.informed import glm
-from divulge.oracles.local.table_view import MISSING, TableView
+from divulge.oracles.local.sklearn_steps import coded_columns
+from divulge.oracles.local.table_view import MISSING, TableView, is_mixed
 from divulge.oracles.local.viewed_estimator import ViewedEstimator
 from divulge.protection.private_training import OfPipeline, Sides, spread
 from divulge.training.private.logistic import PrivateEstimator
 
 Array = NDArray[np.float64]
-_UNKNOWN = 0.5  # what stands for a missing number: the middle of its range
 
 
 class TableCoding(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -67,21 +68,37 @@ class TableCoding(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 columns.append(known[values[:, start : start + len(known)].argmax(axis=1)])
                 start += len(known)
                 continue
-            absent = column.missing and values[:, start + 1] > 1 / 2
+            flagged = self._some_missing(place)
+            absent = flagged and values[:, start + 1] > 1 / 2
             columns.append(np.where(absent, MISSING, values[:, start]))
-            start += 2 if column.missing else 1
+            start += 2 if flagged else 1
         return np.stack(columns, axis=1)
 
     @property
     def ranges(self) -> Array:
         """The declared range of each feature [f, 2]: of numbers those of the public rows, of the others 0 to 1."""
-        found = []
+        found: list[tuple[float, float]] = []
         for place, column in enumerate(self.view.columns):
-            coded = self._coded(place, self.public[:, place])
-            plain = 0 if column.categories else 1
-            low, high = (float(getattr(coded[:, 0], end)()) for end in ("min", "max"))
-            found += [(low, high if high > low else low + 1)] * plain + [(0.0, 1.0)] * (coded.shape[1] - plain)
+            if column.categories:
+                found += [(0.0, 1.0)] * len(self._known(place))
+            else:
+                found += [self._range(place), *([(0.0, 1.0)] if self._some_missing(place) else [])]
         return np.array(found)
+
+    def _range(self, place: int) -> tuple[float, float]:
+        """Of the public rows, at least one of the column's own units wide; a column without any starts at 0."""
+        column, own = self.view.columns[place], self.public[:, place]
+        present = own[~self._absent(place, own)]
+        one = 1 / (column.high - column.low)
+        low, high = (float(present.min()), float(present.max())) if len(present) else (-column.low * one,) * 2
+        return low, high if high > low else low + one
+
+    def _absent(self, place: int, own: Array) -> NDArray[np.bool_]:
+        return own < MISSING / 2 if self.view.columns[place].missing else np.zeros(len(own), dtype=bool)
+
+    def _some_missing(self, place: int) -> bool:
+        """Whether public rows miss a number, so that it counts as known beforehand that some do."""
+        return bool(self._absent(place, self.public[:, place]).any())
 
     def _known(self, place: int) -> Array:
         return np.unique(self.public[:, place])
@@ -90,10 +107,9 @@ class TableCoding(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         column = self.view.columns[place]
         if column.categories:
             return np.isclose(own[:, None], self._known(place)[None]).astype(np.float64)
-        if not column.missing:
-            return own[:, None]
-        absent = own < MISSING / 2
-        return np.column_stack([np.where(absent, _UNKNOWN, own), absent.astype(np.float64)])
+        absent = self._absent(place, own)
+        numbers = np.where(absent, np.mean(self._range(place)), own)
+        return np.column_stack([numbers, absent]) if self._some_missing(place) else numbers[:, None]
 
 
 @dataclass(frozen=True)
@@ -117,10 +133,11 @@ class OfTable(OfPipeline):
         """The insider's attack on the pipeline as it is; columns that it does not show count as guessed by the mean."""
         X, released = self.sides.X.numpy().astype(np.float64), self._plain
         try:
-            row = glm(released.estimator, released.view.decode(known[0]), known[1], refits=0).row
+            rebuilt = glm(released.estimator, released.view.decode(known[0]), known[1], refits=0)
         except DivulgeError:
             return np.full(X.shape[1], np.inf)
-        assert row is not None  # its first step is a ColumnTransformer
+        names = [column.name for column in released.view.columns]
+        row = dict(zip(names, rebuilt.x.tolist(), strict=True)) if rebuilt.row is None else rebuilt.row
         found = released.view.encode_record(row)
         found = np.where(np.isnan(found), known[0].mean(axis=0), found)
         return np.asarray((found - X[record]) / spread(self.sides, self.units), dtype=np.float64)
@@ -135,13 +152,18 @@ def table_training(estimator: ViewedEstimator, sides: Sides, delta: float, scali
 def in_numbers(
     train: Any, members: tuple[Any, Any], unseen: tuple[Any, Any]
 ) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
-    """A pipeline and the tables that it takes, in the numeric view of both."""
+    """A pipeline and the tables that it takes, in the numeric view of both; tables of numbers as arrays, if it can."""
     import pandas as pd
 
+    names = list(members[0].columns)
+    if not hasattr(unseen[0], "dtypes") or set(unseen[0].columns) != set(names):
+        raise InvalidInput("Members and unseen records are tables with the same columns.")
+    tables = (members[0], unseen[0][names])
+    by_name = hasattr(train, "steps") and hasattr(train[0], "transformers")
+    if not by_name and not any(map(is_mixed, tables)):
+        return train, (members[0].to_numpy(), members[1]), (tables[1].to_numpy(), unseen[1])
     if not hasattr(train, "fit"):
         raise InvalidInput("For tables of mixed columns the price is measured for a scikit-learn pipeline.")
-    if not hasattr(unseen[0], "dtypes") or list(unseen[0].columns) != list(members[0].columns):
-        raise InvalidInput("Members and unseen records are tables with the same columns in the same order.")
-    view = TableView(pd.concat([members[0], unseen[0]], ignore_index=True))
-    rows = [(view.encode(table), np.asarray(y)) for table, y in (members, unseen)]
+    view = TableView(pd.concat(tables, ignore_index=True), coded_columns(train))
+    rows = [(view.encode(table), y) for table, y in zip(tables, (members[1], unseen[1]), strict=True)]
     return ViewedEstimator(train, view), rows[0], rows[1]

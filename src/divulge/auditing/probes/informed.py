@@ -51,7 +51,9 @@ class _Attempt:
     unfinished: int = 0
     """Records that ran out of time."""
     through: str = ""
-    """The preprocessing step that gives the records away by itself."""
+    """The preprocessing step that gives the records away by itself,"""
+    numbers_only: bool = False
+    """or the columns of numbers of a table."""
     notes: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -105,9 +107,12 @@ def _solve_one(target: Target, row: int, attempt: _Attempt) -> None:
     known = target.inputs[keep].numpy() if target.frame is None else target.frame[keep.numpy()]
     record = informed.glm(released, known, own_labels(target)[keep.numpy()])
     guess = in_numbers(target, record)
+    if guess.isnan().all():
+        attempt.reasons.append(record.reason or "no column of the table could be rebuilt")
+        return
     attempt.rebuilt.append((row, guess, _error(target, guess, row), float(record.predicted_error)))
-    if "scaler_alone_error" in record.facts:
-        attempt.through = type(released[0]).__name__
+    if "scaler_alone_error" in record.facts or "from_means" in record.facts:
+        attempt.through, attempt.numbers_only = "StandardScaler", "scaler_alone_error" not in record.facts
     attempt.notes += [note for note in record.notes if note not in attempt.notes]
 
 
@@ -226,7 +231,7 @@ def _finding(target: Target, name: str, attempt: _Attempt, seconds: float, start
         title=records.informed_title(better, tried, attempt.unfinished),
         outcome=outcome,
         severity=severity_of("informed", "insider", outcome),
-        meaning=records.informed_meaning(outcome, attempt.through),
+        meaning=records.informed_meaning(outcome, attempt.through, numbers_only=attempt.numbers_only),
         certainty=records.informed_certainty(tried, attempt.cost),
         measures={
             "records_rebuilt": f"{better} of {tried}",
@@ -236,7 +241,7 @@ def _finding(target: Target, name: str, attempt: _Attempt, seconds: float, start
         },
         seconds=time.perf_counter() - started,
         seed=target.seed,
-        untested=_untested(attempt.through) if taken else (),
+        untested=_untested(attempt) if taken else (),
         command=commands.informed(target, rows[0][0] if rows else 0),
         pictures=_pictures(target, attempt),
         tables=_tables(target, attempt, rows),
@@ -256,8 +261,10 @@ def _worst_record(rows: list[tuple[int, float, float, float]]) -> str:
     return records.worst_rebuilt(row, error, nearest)
 
 
-def _untested(through: str) -> tuple[str, ...]:
-    return (records.refit_preprocessing(through),) if through else (records.fewer_digits(),)
+def _untested(attempt: _Attempt) -> tuple[str, ...]:
+    if not attempt.through:
+        return (records.fewer_digits(),)
+    return (records.refit_preprocessing(attempt.through, numbers_only=attempt.numbers_only),)
 
 
 def _tables(target: Target, attempt: _Attempt, rows: list[tuple[int, float, float, float]]) -> tuple[Table, ...]:

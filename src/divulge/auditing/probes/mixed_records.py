@@ -17,7 +17,7 @@ NOT_REBUILT = "not rebuilt"
 
 def own_estimator(target: Target) -> Any:
     """The released estimator itself: not the one that takes the numbers of its table's view."""
-    return target.estimator if target.frame is None else target.estimator.estimator
+    return target.estimator if target.options.table is None else target.estimator.estimator
 
 
 def own_labels(target: Target) -> NDArray[Any]:
@@ -32,7 +32,8 @@ def own_labels(target: Target) -> NDArray[Any]:
 def in_numbers(target: Target, record: Any) -> Tensor:
     """A rebuilt row in the numbers of the training inputs; NaN for columns that the model does not show."""
     if target.frame is not None:
-        return torch.from_numpy(target.estimator.view.encode_record(record.row))
+        row = dict(zip(target.columns, record.x.tolist(), strict=True)) if record.row is None else record.row
+        return torch.from_numpy(target.estimator.view.encode_record(row))
     if record.row is None:
         return torch.as_tensor(record.x).reshape(-1).to(torch.float64)
     values = [math.nan if value is None else float(value) for value in record.row.values()]
@@ -43,4 +44,5 @@ def side_by_side(target: Target, row: int, guess: Tensor) -> tuple[tuple[str, An
     """Each column with its true value and the rebuilt one."""
     shown = target.estimator.view.decode(guess.nan_to_num(0.0).numpy()[None]).iloc[0]
     found = [NOT_REBUILT if unread else value for value, unread in zip(shown, guess.isnan().tolist(), strict=True)]
-    return tuple(zip(target.columns, target.frame.iloc[row].tolist(), found, strict=True))
+    truth = {str(name): target.frame[name].iloc[row] for name in target.frame.columns}
+    return tuple((name, truth[name], value) for name, value in zip(target.columns, found, strict=True))

@@ -101,16 +101,18 @@ def informed_title(better: int, tried: int, unfinished: int) -> str:
     return f"{better:,} of {count(tried, 'record')} rebuilt by someone who knows the others{rest}"
 
 
-def informed_meaning(outcome: Outcome, through: str) -> str:
+def informed_meaning(outcome: Outcome, through: str, *, numbers_only: bool) -> str:
     """What an informed reconstruction means; ``through`` names the preprocessing step that leaks, if one does."""
     if outcome == "inconclusive":
         return "Too little ran to its end to say whether the missing record can be computed."
     if outcome == "failed":
         return "The attack did not come closer to the missing record than the nearest other record is."
     if through:
+        what = "gives its numbers away" if numbers_only else "gives it away"
         return (
             f"Whoever holds the model and all records but one can compute the missing one. The fitted {through} alone "
-            "gives it away: the number of records times its mean, less the sum of the known records."
+            f"{what}: the number of records times its mean, less the sum of the known records."
+            + (" The coefficients give the other columns." if numbers_only else "")
         )
     return "Whoever holds the weights and all records but one can compute the missing one."
 
@@ -126,12 +128,12 @@ def training_cost(runs: float) -> str:
     return count(runs, "repeat of the training a record", "repeats of the training a record")
 
 
-def refit_preprocessing(step: str) -> str:
+def refit_preprocessing(step: str, *, numbers_only: bool) -> str:
     """What to do about a preprocessing step that leaks."""
+    what = "the numbers of a record come" if numbers_only else "the record comes"
     return (
         f"Fit the {step} on public data, or with differential privacy, and train with it fixed. Private training of "
-        "the model, or fewer digits of its coefficients, does not help: the record comes out of the "
-        f"{step}."
+        f"the model, or fewer digits of its coefficients, does not help: {what} out of the {step}."
     )
 
 

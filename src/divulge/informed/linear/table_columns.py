@@ -110,7 +110,11 @@ class TableColumns:
         away = [row.away(x.numpy(), kept, spread) for (x, _), row in zip(solutions, rows, strict=True)]
         best = int(np.argmin([np.square(one).sum() for one in away]))
         row, notes = rows[best], [*found.notes, *self._notes(rows[best])]
-        record = dataclasses.replace(found, row=row.values, notes=tuple(notes), scale=torch.from_numpy(spread))
+        means = [name for part in self._parts if part.from_scaler for name in part.names]
+        facts = found.facts | ({"from_means": means} if means else {})
+        record = dataclasses.replace(
+            found, row=row.values, notes=tuple(notes), scale=torch.from_numpy(spread), facts=facts
+        )
         if row.doubt > _NEAR:
             reason = found.reason or "the equations' features lie between the codes of two values of a column"
             return dataclasses.replace(record, trusted=False, reason=reason)
@@ -119,7 +123,7 @@ class TableColumns:
         if away[best].max(initial=0.0) > min(_AGREE, _DEVIATIONS * math.sqrt(found.predicted_error) + _ROUNDING):
             reason = found.reason or "the scaler's mean and the model's equations give different numbers"
             return dataclasses.replace(record, trusted=False, reason=reason)
-        notes += [_FROM_MEANS] if any(part.from_scaler for part in self._parts) else []
+        notes += [_FROM_MEANS] if means else []
         return dataclasses.replace(
             record, x=torch.from_numpy(row.features), y=solutions[best][1], trusted=True, reason="", candidates=(),
             predicted_error=max(self._rounding, 0.0 if row.complete else found.predicted_error), notes=tuple(notes),

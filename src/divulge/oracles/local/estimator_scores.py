@@ -84,7 +84,8 @@ class EstimatorScorer:
 
     def _call(self, method: str, X: NDArray[np.float64]) -> Any:
         rows = self.view.decode(X) if self.view is not None else _named(X, self._names)
-        name = type(self.estimator).__name__
+        own = self.estimator.estimator if hasattr(self.estimator, "view") else self.estimator  # behind a table's view
+        name = type(own).__name__
         try:
             return quietly(getattr(self.estimator, method), rows)
         except Exception as error:

@@ -18,6 +18,7 @@ from divulge.oracles.arguments import checked_batch_size
 from divulge.oracles.base import Access, Oracle, check_access
 from divulge.oracles.local.estimator_scores import Estimator, EstimatorScorer
 from divulge.oracles.local.estimator_weights import as_module
+from divulge.oracles.local.sklearn_steps import coded_columns
 from divulge.oracles.local.table_view import TableView
 from divulge.oracles.local.torch_module import TorchOracle
 from divulge.oracles.rows import in_batches
@@ -32,9 +33,17 @@ def is_estimator(source: object) -> TypeGuard[Estimator]:
 
 
 def refit(estimator: Any, X: Any, y: Any) -> Any:
-    """Fit a fresh estimator without the warnings about convergence, which its owner saw when fitting the first one."""
+    """Fit a fresh estimator without the warnings about convergence, which its owner saw when fitting the first one.
+
+    Where ``y`` has places among the classes, class weights by label are read as weights by place.
+    """
     from sklearn.exceptions import ConvergenceWarning
 
+    labels = set(np.unique(y).tolist())
+    for name, weights in estimator.get_params().items():
+        own = name.endswith("class_weight") and isinstance(weights, dict) and len(weights) == len(labels)
+        if own and labels != set(weights):
+            estimator.set_params(**{name: {place: weights[label] for place, label in enumerate(sorted(weights))}})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return estimator.fit(X, y)
@@ -120,7 +129,7 @@ class EstimatorOracle(Oracle):
         batch_size: int | None = None,
         table: pd.DataFrame | None = None,
     ) -> None:
-        self.view = TableView(table) if table is not None else None
+        self.view = TableView(table, coded_columns(estimator)) if table is not None else None
         self._scorer = scorer = EstimatorScorer(estimator, output, self.view)
         if scorer.method is None and access != "label":
             raise UnsupportedModel(

@@ -16,6 +16,25 @@ UNCHANGED = ("SimpleImputer", "KNNImputer", "IterativeImputer")
 """Classes that change missing values only, where they keep the columns."""
 
 
+def coded_columns(estimator: Any) -> frozenset[str]:
+    """The names of the columns that the first step of a pipeline, fitted or not, reads as categories alone."""
+    own = getattr(estimator, "best_estimator_", getattr(estimator, "estimator", estimator))
+    first = own[0] if hasattr(own, "steps") else own
+    parts = getattr(first, "transformers_", getattr(first, "transformers", ()))
+    names = getattr(first, "feature_names_in_", None)
+    coded: set[str] = set()
+    others: set[str] = set()
+    for _, part, columns in parts:
+        if names is not None:
+            read = [str(names[place]) for place in column_places(columns, list(names))]
+        else:
+            read = [name for name in np.atleast_1d(columns).tolist() if isinstance(name, str)]
+        steps = [step for _, step in part.steps] if hasattr(part, "steps") else [part]
+        encoders = any(hasattr(step, "categories") for step in steps)
+        (coded if encoders else others).update(read if part != "drop" else [])
+    return frozenset(coded - others)
+
+
 def column_places(columns: Any, names: Sequence[Any]) -> list[int]:
     """The places among ``names`` of the columns that a part of a fitted ColumnTransformer reads (``transformers_``)."""
     known = list(names)

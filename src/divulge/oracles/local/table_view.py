@@ -9,7 +9,7 @@ in a column of numbers, and "missing" is the last value of a column of categorie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 MISSING = -1.0
 """The number of the view for a missing value in a column of numbers."""
+
+
+_WHOLE = 1e-12  # so near, for its size, a number is a whole one that was scaled there and back
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class TableColumn:
         """The column's own values for numbers of the view."""
         if not self.categories:
             value = self.low + x * (self.high - self.low)
+            near = np.round(value)
+            value = np.where(np.abs(value - near) <= _WHOLE * np.abs(near), near, value)
             return np.where(x < MISSING / 2, np.nan, value) if self.missing else value
         index = np.clip(np.floor(x * len(self.categories)), 0, len(self.categories) - 1).astype(int)
         values = np.empty(len(self.categories), dtype=object)
@@ -78,6 +83,8 @@ class TableView:
     ----------
     table : pandas.DataFrame
         Example rows: every column's range or values are taken from them.
+    coded : set of str, default empty
+        Columns of numbers that the model reads as categories.
 
     Raises
     ------
@@ -95,7 +102,7 @@ class TableView:
     1  20.0  pilot
     """
 
-    def __init__(self, table: pd.DataFrame) -> None:
+    def __init__(self, table: pd.DataFrame, coded: Collection[str] = ()) -> None:
         try:
             import pandas as pd
         except ImportError as error:
@@ -104,7 +111,7 @@ class TableView:
             raise InvalidInput(f"table= is a pandas DataFrame of example rows, not a {type(table).__name__}.")
         if table.empty:
             raise InvalidInput("table= has no rows; give some that the model was made for.")
-        self.columns = tuple(_column(name, table[name]) for name in table.columns)
+        self.columns = tuple(_column(name, table[name], str(name) in coded) for name in table.columns)
         self._dtypes = {str(name): table[name].dtype for name in table.columns}
 
     @property
@@ -132,7 +139,7 @@ class TableView:
 
         found = np.full(self.width, np.nan)
         for place, column in enumerate(self.columns):
-            if row[column.name] is not None:
+            if row.get(column.name) is not None:
                 found[place] = column.encode(pd.Series([row[column.name]]))[0]
         return found
 
@@ -144,7 +151,13 @@ class TableView:
         return values.astype(dtype) if column.categories else values
 
 
-def _column(name: object, values: Any) -> TableColumn:
+def is_mixed(table: Any) -> bool:
+    """Whether a table has columns that are no numbers, or values that are missing."""
+    kinds = [getattr(dtype, "kind", "O") for dtype in table.dtypes]
+    return any(kind not in "iufb" for kind in kinds) or bool(table.isna().any().any())
+
+
+def _column(name: object, values: Any, coded: bool) -> TableColumn:
     import pandas as pd
 
     present = values.dropna()
@@ -152,7 +165,7 @@ def _column(name: object, values: Any) -> TableColumn:
     if present.empty:
         raise InvalidInput(f"Column {name!r} of the table has no value at all; drop it.")
     numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    if numeric and not isinstance(values.dtype, pd.CategoricalDtype):
+    if numeric and not coded and not isinstance(values.dtype, pd.CategoricalDtype):
         low, high = float(present.min()), float(present.max())
         if not np.isfinite([low, high]).all():
             raise InvalidInput(f"Column {name!r} of the table holds infinite values.")

@@ -13,6 +13,7 @@ import pytest
 import torch
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from typer.testing import CliRunner
@@ -63,6 +64,27 @@ def test_a_row_of_mixed_columns_comes_back_column_by_column(pipeline: Path, tmp_
     assert f"job     {told['row']['job']}" in shown.stdout
     assert run("informed", model, *known, "--leave-out", "120").exit_code == 2
     assert "--known" in run("informed", model, "--trust-pickle", "--leave-out", "1").stderr
+    assert "by glm, not by direct" in run("informed", model, *known, "--attack", "direct").stderr
+
+
+def test_missing_values_and_columns_not_rebuilt_are_told_apart(tmp_path: Path) -> None:
+    """Of a search, too; and the file has every digit."""
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame({"age": draw.normal(50, 10, 90), "job": draw.choice(["cook", "pilot"], 90), "unread": "x"})
+    table = table.assign(job=table.job.where(table.index % 7 > 0, None))
+    ill = np.where(table.age + draw.normal(size=90) > 50, "yes", "no")
+    columns = make_column_transformer((StandardScaler(), ["age"]), (OneHotEncoder(), ["job"]))
+    pipeline = make_pipeline(columns, LogisticRegression(tol=1e-8))
+    search = GridSearchCV(pipeline, {"logisticregression__C": [1.0]}, cv=2).fit(table, ill)
+    joblib.dump(search, tmp_path / "model.joblib")
+    table.assign(ill=ill).to_csv(tmp_path / "patients.csv", index=False)
+    known = ["--trust-pickle", "--known", str(tmp_path / "patients.csv"), "--target", "ill", "--leave-out", "0"]
+    done = run("informed", str(tmp_path / "model.joblib"), *known, "--json", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["not_rebuilt"] == ["unread"]
+    _, age, job, unread = (line.split(",") for line in (tmp_path / "record.csv").read_text().splitlines())
+    assert float(age[1]) == pytest.approx(table.age[0], rel=1e-9)
+    assert (job[1:], unread[1:]) == (["missing", "missing"], ["-", "x"])
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from sklearn.compose import make_column_transformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_selection import SelectKBest, f_regression
-from sklearn.impute import SimpleImputer
+from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -22,7 +22,7 @@ from sklearn.preprocessing import (
 )
 
 from divulge import informed
-from divulge.errors import UnsupportedModel
+from divulge.errors import InvalidInput, UnsupportedModel, WrongShape
 
 NUMBERS = ["age", "pay"]
 
@@ -63,15 +63,32 @@ def test_an_imputer_s_indicator_says_that_a_number_was_missing():
     assert present.row["pay"] == pytest.approx(table.pay[1])
 
 
-def test_a_number_that_an_imputer_may_have_put_in_is_named():
+@pytest.mark.parametrize(
+    "steps",
+    [(SimpleImputer(), StandardScaler()), (StandardScaler(), SimpleImputer()), (KNNImputer(), StandardScaler())],
+)
+def test_a_number_that_an_imputer_may_have_put_in_is_named(steps):
     table, y = people()
     table = table.assign(pay=table.pay.where(table.index % 5 > 0))
-    columns = make_column_transformer((make_pipeline(SimpleImputer(), StandardScaler()), NUMBERS))
+    columns = make_column_transformer((make_pipeline(*steps), NUMBERS))
     model = make_pipeline(columns, Ridge()).fit(table, y)
     missing, present = (rebuilt(model, table, y, row) for row in (0, 1))
     assert any("missing value: pay" in note for note in missing.notes)
     assert not any("missing value" in note for note in present.notes)
     assert present.predicted_error < 1e-20  # of the numbers that the scaler saw, not of those that are missing
+
+
+def test_known_rows_as_a_list_or_an_array_and_those_that_do_not_fit():
+    table, y = people()
+    model = make_pipeline(scaled((OneHotEncoder(), ["job"])), Ridge()).fit(table, y)
+    for known in (table.to_numpy()[1:], table.to_numpy()[1:].tolist()):
+        assert informed.glm(model, known, y[1:]).row["pay"] == pytest.approx(table.pay[0])
+    for known in (table[:0], table.to_numpy()[1:, 0], np.hstack([table.to_numpy()[1:]] * 2)):
+        with pytest.raises(WrongShape):
+            informed.glm(model, known, y[1:])
+    for known in (table.assign(job="astronaut"), table.assign(age="old")):
+        with pytest.raises(InvalidInput, match="does not take the known rows"):
+            informed.glm(model, known[1:], y[1:])
 
 
 def test_what_a_constant_stands_for_is_missing():

@@ -65,6 +65,8 @@ def command(
 
         released = load_model(model, trust_pickle=trust_pickle)
         if takes_mixed_columns(released):
+            if attack not in (None, "glm"):
+                raise InvalidInput(f"A pipeline for tables of mixed columns is attacked by glm, not by {attack}.")
             record, result, text = rebuild(released, known, leave_out, target, seed, out)
             show(result, json_wanted=json, quiet=quiet, text=text)
             if not record.trusted:

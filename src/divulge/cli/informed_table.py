@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from divulge.core.storage import replacing, write_json
 
 
 def takes_mixed_columns(released: Any) -> bool:
-    """Whether this is a pipeline that begins with a ColumnTransformer."""
-    return hasattr(released, "steps") and hasattr(released[0], "transformers_")
+    """Whether this is a pipeline that begins with a ColumnTransformer, or a search that found one."""
+    found = getattr(released, "best_estimator_", released)
+    return hasattr(found, "steps") and hasattr(found[0], "transformers_")
 
 
 def rebuild(
@@ -34,13 +36,17 @@ def rebuild(
         truth, table, y = {str(name): table.iloc[leave_out][name] for name in table.columns}, table[keep], y[keep]
     record = informed.glm(released, table, y, seed=seed)
     assert record.row is not None  # as the pipeline begins with a ColumnTransformer
-    result = record.as_dict() | {"row": {name: _plain(value) for name, value in record.row.items()}}
+    result = record.as_dict() | {
+        "row": {name: _plain(value) for name, value in record.row.items()},
+        "not_rebuilt": [name for name, value in record.row.items() if value is None],
+    }
     if truth is not None:
         result["left_out"] = {name: _plain(value) for name, value in truth.items()}
+    sides = {"rebuilt": record.row} | ({} if truth is None else {"left out": truth})
     if out is not None:
         write_json(out / "record.json", result)
-        _write_csv(out / "record.csv", result)
-    return record, result, _text(record, result, out)
+        _write_csv(out / "record.csv", sides)
+    return record, result, _text(record, sides, out)
 
 
 def _plain(value: Any) -> Any:
@@ -49,28 +55,30 @@ def _plain(value: Any) -> Any:
     return None if value is None or value != value else value  # NaN alone differs from itself
 
 
-def _lines(result: dict[str, Any]) -> list[tuple[str, ...]]:
-    sides = [result["row"], *([result["left_out"]] if "left_out" in result else [])]
-    return [(name, *(_cell(side[name]) for side in sides)) for name in result["row"]]
+def _lines(sides: dict[str, Any], cell: Callable[[Any], str]) -> list[tuple[str, ...]]:
+    """The columns' names, and their values on each side."""
+    return [("column", *sides), *((name, *(cell(side[name]) for side in sides.values())) for name in sides["rebuilt"])]
 
 
-def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+def _exactly(value: Any) -> str:
+    return "-" if value is None else "missing" if _plain(value) is None else str(_plain(value))
 
 
-def _write_csv(path: Path, result: dict[str, Any]) -> None:
+def _shown(value: Any) -> str:
+    value = _plain(value) if isinstance(_plain(value), float) else _exactly(value)
+    return f"{value:.6g}" if isinstance(value, float) else "\\n".join(value.splitlines())
+
+
+def _write_csv(path: Path, sides: dict[str, Any]) -> None:
     import csv
 
     with replacing(path) as part, part.open("w", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow(["column", "rebuilt", *(["left out"] if "left_out" in result else [])])
-        lines.writerows(_lines(result))
+        csv.writer(file).writerows(_lines(sides, _exactly))
 
 
-def _text(record: Any, result: dict[str, Any], out: Path | None) -> str:
-    head = ("column", "rebuilt", *(("left out",) if "left_out" in result else ()))
-    rows = [head, *_lines(result)]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
+def _text(record: Any, sides: dict[str, Any], out: Path | None) -> str:
+    rows = _lines(sides, _shown)
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.append(f"label: {record.y}; expected mean squared error of its features {record.predicted_error:.3g}")
     lines += [record.reason] if record.reason else []

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from divulge.core.errors import MissingPackage, UnsupportedModel, WrongShape
+from divulge.core.errors import InvalidInput, MissingPackage, UnsupportedModel, WrongShape
 from divulge.informed.linear.models import Array
 from divulge.informed.linear.scale import column_spread
 from divulge.informed.linear.table_part import Kept, TablePart, all_inside, dense
@@ -67,11 +67,15 @@ class TableColumns:
         except ImportError as error:
             raise MissingPackage("A table of mixed columns needs pandas; install divulge[tables].") from error
         self.named = hasattr(transformer, "feature_names_in_")
-        table = known if isinstance(known, pd.DataFrame) else pd.DataFrame(np.asarray(known))
-        if table.shape[1] < transformer.n_features_in_:
-            raise WrongShape(
-                f"The model takes {transformer.n_features_in_} columns; the known rows have {table.shape[1]}."
-            )
+        table = known
+        if not isinstance(known, pd.DataFrame):
+            rows = np.asarray(known, dtype=object if isinstance(known, list | tuple) else None)
+            if rows.ndim != 2:
+                raise WrongShape(f"The known rows come as a table or an array [n, d]; got shape {rows.shape}.")
+            table = pd.DataFrame(rows).infer_objects()
+        width = transformer.n_features_in_
+        if table.shape[1] < width or (table.shape[1] > width and not (self.named and table is known)):
+            raise WrongShape(f"The model takes {width} columns; the known rows have {table.shape[1]}.")
         if self.named:
             names = list(transformer.feature_names_in_)
             if table is not known:
@@ -86,7 +90,12 @@ class TableColumns:
                 "folds), so that the insider's equations cannot be written down."
             )
         self.transformer, self.table = transformer, table
-        self.features = dense(transformer.transform(table if self.named else table.to_numpy()))
+        if table.empty:
+            raise WrongShape("There are no known rows; the insider knows all training rows but one.")
+        try:
+            self.features = dense(transformer.transform(table if self.named else table.to_numpy()))
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"The model's ColumnTransformer does not take the known rows: {error}") from error
 
     @cached_property
     def _parts(self) -> list[TablePart]:
@@ -123,6 +132,8 @@ class TableColumns:
         if away[best].max(initial=0.0) > min(_AGREE, _DEVIATIONS * math.sqrt(found.predicted_error) + _ROUNDING):
             reason = found.reason or "the scaler's mean and the model's equations give different numbers"
             return dataclasses.replace(record, trusted=False, reason=reason)
+        if row.complete:
+            notes = [note for note in notes if note != f"error predicted from {found.facts['predicted_from']}"]
         notes += [_FROM_MEANS] if means else []
         return dataclasses.replace(
             record, x=torch.from_numpy(row.features), y=solutions[best][1], trusted=True, reason="", candidates=(),
@@ -163,6 +174,5 @@ _NOT_REBUILT = (
     "not rebuilt, as the model does not read the column, takes its values together, or has a step that cannot be undone"
 )
 _FROM_MEANS = (
-    "the numbers come from the fitted StandardScaler (n * mean - sum of the known rows) and agree with the model's "
-    "equations, which give the categories"
+    "the numbers come from the fitted StandardScaler (n * mean - sum of the known rows); the model's equations agree"
 )

@@ -8,6 +8,7 @@ vectorizer's) is not rebuilt: several texts have the same words.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +19,7 @@ from divulge.informed.linear.models import Array
 from divulge.informed.linear.preprocessing import scaler_record, scaler_rounding
 from divulge.oracles.local.sklearn_steps import EXACT, UNCHANGED
 
-_SAME = 1e-9  # of its size: so near, a number is what an imputer puts in
+_SAME = 1e-9  # of their size or of 1: so near, features are the same
 Kept = NDArray[np.bool_]
 """Which features come back from the steps after the ColumnTransformer [f]."""
 
@@ -133,18 +134,19 @@ class TablePart:
         return [] if indicator is None else [int(place) for place in indicator.features_]
 
     def imputed(self, values: dict[str, Any]) -> list[str]:
-        """The columns whose value may be what an imputer puts in place of a missing one."""
-        if not self.steps or type(self.steps[0]).__name__ not in UNCHANGED:
+        """The columns whose value an imputer would put there, too, if it were missing."""
+        from pandas.api.types import is_bool_dtype
+
+        own = {name: values[name] for name in self.names}
+        if not any(type(step).__name__ in UNCHANGED for step in self.steps) or None in own.values():
             return []
-        puts = getattr(self.steps[0], "statistics_", None)
-        found = []
+        features, found = self.code(own, np.empty(0)), []
         for place, name in enumerate(self.names):
-            value = values[name]
-            if value is None or value != value or place in self._flagged:  # NaN alone differs from itself
+            if own[name] != own[name] or is_bool_dtype(self.table.iloc[:, place]):  # NaN alone differs from itself
                 continue
-            put = value if puts is None or len(puts) != len(self.names) else puts[place]
-            near = isinstance(value, float) and abs(value - put) <= _SAME * max(1.0, abs(put))
-            found += [name] if near or value == put else []
+            with suppress(ValueError, TypeError):  # a column of whole numbers, or a step, that takes no gaps
+                gap = self.code(own | {name: float("nan")}, features)
+                found += [name] if np.allclose(gap, features, rtol=_SAME, atol=_SAME) else []
         return found
 
     def categories(self, z: Array, kept: Kept) -> dict[str, tuple[Any, float]]:

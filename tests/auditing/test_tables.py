@@ -118,6 +118,16 @@ def test_columns_in_another_order_and_columns_that_the_model_does_not_know(logis
     assert shown["ward"] == ("north", "not rebuilt")
 
 
+def test_numbers_with_gaps_behind_an_imputer():
+    frame, y = people(120, 0)
+    model = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression()).fit(frame[["age", "pay"]], y)
+    target = open_target(model, (frame[["age", "pay"]], y), AuditOptions())
+    finding = informed.PROBES[0].run(target, 60.0)
+    assert finding.outcome == "succeeded"
+    assert finding.measures["leaks_through"] == "StandardScaler"
+    assert finding.measures["median_error_mse"] < 1e-12
+
+
 def test_a_table_without_training_data_says_what_is_missing(logistic):
     target = open_target(logistic, None, AuditOptions(table=people(120, 0)[0]))
     assert "training data was not given" in informed.PROBES[0].obstacle(target)

@@ -171,6 +171,15 @@ def test_an_imputer_before_numbers_without_gaps_is_no_obstacle():
     assert record.error(X[0]) < 1e-9
 
 
+def test_gaps_are_filled_as_the_model_s_imputer_does_and_columns_ordered_as_it_takes_them():
+    table, y = people()
+    table = table[NUMBERS].assign(pay=table.pay.where(table.index % 5 != 1))
+    model = make_pipeline(SimpleImputer(), MinMaxScaler(), Ridge()).fit(table, y)
+    record = informed.glm(model, table[1:][["pay", "age"]], y[1:])
+    assert record.trusted
+    assert record.error(table.iloc[0].tolist()) < 1e-9
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of defaults that scikit-learn changes
 def test_a_search_and_cross_validation_release_the_same_equations():
     table, score = people()

@@ -31,7 +31,7 @@ from divulge.informed.linear.equations import Equations, Solution, refine, solve
 from divulge.informed.linear.error_prediction import ExpectedError, evenness, expected_error, leftovers, retrain
 from divulge.informed.linear.models import Array, LinearModel, read
 from divulge.informed.linear.plausibility import Plausibility
-from divulge.informed.linear.preprocessing import Preprocessing
+from divulge.informed.linear.preprocessing import Preprocessing, without_gaps
 from divulge.informed.result import Candidate, Record
 from divulge.training.recipe import ArrayLike
 
@@ -126,6 +126,7 @@ def glm(
             refits=refits, seed=seed,
         )  # fmt: skip
     model = read(final)
+    steps, known_X = without_gaps(steps, _in_order(estimator, known_X))
     X, y = _checked(known_X, known_y)
     space = Preprocessing.of(steps, X)
     weights = _weights(sample_weight, unknown_weight, len(X))
@@ -331,6 +332,17 @@ def _split(estimator: Any) -> tuple[list[tuple[str, Any]], Any]:
     if hasattr(estimator, "steps") and hasattr(estimator, "named_steps"):
         return list(estimator.steps[:-1]), estimator.steps[-1][1]
     return [], estimator
+
+
+def _in_order(estimator: Any, known_X: Any) -> Any:
+    """The columns of a DataFrame in the order in which the model takes them."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None or not hasattr(known_X, "columns"):
+        return known_X
+    lost = [name for name in names if name not in known_X.columns]
+    if lost:
+        raise WrongShape(f"The known rows lack the columns {', '.join(lost)}.")
+    return known_X[list(names)]
 
 
 def _checked(known_X: ArrayLike, known_y: ArrayLike) -> tuple[Array, Any]:

@@ -32,7 +32,8 @@ def own_labels(target: Target) -> NDArray[Any]:
 def in_numbers(target: Target, record: Any) -> Tensor:
     """A rebuilt row in the numbers of the training inputs; NaN for columns that the model does not show."""
     if target.frame is not None:
-        row = dict(zip(target.columns, record.x.tolist(), strict=True)) if record.row is None else record.row
+        names = getattr(own_estimator(target), "feature_names_in_", target.columns)
+        row = dict(zip(names, record.x.tolist(), strict=True)) if record.row is None else record.row
         return torch.from_numpy(target.estimator.view.encode_record(row))
     if record.row is None:
         return torch.as_tensor(record.x).reshape(-1).to(torch.float64)

@@ -79,6 +79,13 @@ class Preprocessing:
         return cls(X, forward, back, () if leak is None else (_LEAK,), leak, loss)
 
 
+def without_gaps(steps: list[tuple[str, Any]], known: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """The steps after imputers that come first, and what those make of the known rows: what the model was fitted to."""
+    while steps and _only_fills(steps[0][1]):
+        known, steps = steps[0][1].transform(known), steps[1:]
+    return steps, known
+
+
 def _only_fills(step: Any) -> bool:
     """Whether a step only replaces missing values, of which known rows have none."""
     return type(step).__name__ in UNCHANGED and not getattr(step, "add_indicator", False)

@@ -11,12 +11,14 @@ from torch import nn
 
 import divulge
 from divulge import datasets
-from divulge.auditing.fidelity import Judge
+from divulge.auditing.fidelity import Judge, judge_of
 from divulge.auditing.kinds import kind_by_asking, kind_by_layers, kind_of_module
 from divulge.auditing.opening import open_target
 from divulge.auditing.options import AuditOptions
+from divulge.auditing.probes import label_copy, learned_copy
 from divulge.auditing.probes.learned_copy import Point, _outcome
 from divulge.auditing.sentences import copies
+from divulge.core.errors import DivulgeError
 from divulge.core.result import Spent
 from divulge.core.statistics import clopper_pearson
 from divulge.report.findings import Finding, Table
@@ -252,3 +254,43 @@ def test_the_stated_interval_of_a_copy_knows_how_few_rows_judged_it():
     assert few[0] < 0.9 < many[0] < 0.96 < many[1] < few[1] <= 1
     varied = Point(30, (0.90, 0.96, 0.99), {}, Spent())
     assert varied.interval_beyond(75)[0] < min(varied.interval[0], clopper_pearson(71, 75)[0])
+
+
+def never_negative() -> nn.Module:
+    """A share that is positive or rounds to 0, as a sigmoid does: its sign is no decision."""
+    model = nn.Sequential(nn.Linear(4, 1), nn.ReLU())
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[1e-6, 0.0, 0.0, 0.0]]))
+        model[0].bias.zero_()
+    return model
+
+
+@pytest.mark.parametrize("shift", [0.0, 5.0])
+def test_the_sign_of_an_answer_that_is_never_negative_is_no_decision(shift: float) -> None:
+    rows = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)) + shift
+    target = open_target(never_negative(), None, AuditOptions(unseen=rows.numpy(), access="value"))
+    judge = judge_of(target, rows)
+    assert judge.quantity
+    decided = judge.of_decisions()
+    assert not decided.quantity
+    assert decided.likeness(never_negative()) == 1.0
+    assert decided.constant == (shift > 0)
+
+
+def test_a_copy_from_labels_is_judged_by_decisions_whatever_the_values_are() -> None:
+    """Positive answers alone: the labels are one, and a share of variance is nothing that labels can show."""
+    rows = torch.rand(400, 3, generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).double()
+    with torch.no_grad():
+        model[2].weight.abs_()
+        model[2].bias.fill_(1.0)
+    target = open_target(model, None, AuditOptions(unseen=rows.numpy(), access="value"))
+    for probe in (*label_copy.PROBES, *learned_copy.PROBES):
+        if "labels" not in probe.name:
+            continue
+        try:
+            found = probe.run(target, 5.0)
+        except DivulgeError:
+            continue
+        assert 0 <= found.measures["same_decision"] <= 1
+        assert "variance_explained" not in found.measures

@@ -8,7 +8,7 @@ the decisions of the model of the share that the copy repeats.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -43,6 +43,10 @@ class Judge:
     def quantity(self) -> bool:
         """Whether the model predicts a quantity."""
         return self.values is not None
+
+    def of_decisions(self) -> Judge:
+        """The judge of a copy that has nothing but decisions: it compares these, whatever the values are."""
+        return replace(self, values=None)
 
     @property
     def constant(self) -> bool:
@@ -117,12 +121,19 @@ def judge_of(target: Target, rows: Tensor, labels: Tensor | None = None, *, unse
     classes = labels is not None and not labels.is_floating_point()
     truth = labels[: len(rows)].long() if labels is not None and classes else None
     quantity = target.labels is not None and target.labels.is_floating_point()
-    if target.output_dim == 1 and bool((decisions == decisions[0]).all()):
-        quantity = True  # the sign of such an answer is no decision
-    if quantity and target.grants("value"):
+    if target.grants("value") and (quantity or target.output_dim == 1):
         view = target.oracle("value")
-        return Judge(rows, decisions, view.value(rows).to(torch.float64), None, unseen, view.eps)
+        values = view.value(rows).to(torch.float64)
+        if quantity or _is_no_decision(values, decisions):
+            return Judge(rows, decisions, values, None, unseen, view.eps)
     return Judge(rows, decisions, None, truth, unseen)
+
+
+def _is_no_decision(values: Tensor, decisions: Tensor) -> bool:
+    """Whether the decision is the sign of one answer that never changes it; a share that underflows to 0 has none."""
+    if bool((decisions == decisions[0]).all()):
+        return True
+    return bool((values >= 0).all()) and bool(((values[:, 0] > 0) == decisions.bool()).all())
 
 
 def judging_rows(target: Target) -> tuple[Tensor, Tensor | None, bool]:

@@ -49,7 +49,7 @@ def _attempt(target: Target, seconds: float) -> tuple[Any, DivulgeError | None]:
 
 def _run(target: Target, seconds: float) -> Finding:
     found, stopped = _attempt(target, seconds)
-    judge = judge_of(target, *judging_rows(target)[:2], unseen=judging_rows(target)[2])
+    judge = judge_of(target, *judging_rows(target)[:2], unseen=judging_rows(target)[2]).of_decisions()
     likeness = judge.likeness(found.model)
     equivalent = bool(found.equivalent) and not contradicts(judge, likeness)
     outcome: Outcome = "succeeded" if equivalent else judge.outcome(likeness)
@@ -64,7 +64,7 @@ def _finding(
     target: Target, found: Any, judge: Judge, likeness: float, outcome: Outcome, *, equivalent: bool
 ) -> Finding:
     parameters = max(1, sum(p.numel() for p in found.model.parameters()))
-    how = "up to a scale" if equivalent else f"in {copies.likeness(likeness, judge.quantity)}"
+    how = "up to a scale" if equivalent else f"in {copies.likeness(likeness, quantity=False)}"
     return Finding(
         name=NAME,
         question="copy",

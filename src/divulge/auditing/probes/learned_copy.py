@@ -127,6 +127,7 @@ def _learned(target: Target, seconds: float, access: LearnedAccess, name: str) -
     started = time.perf_counter()
     pool, rows, labels = pool_of(target)
     judge = judge_of(target, rows, labels, unseen=target.unseen is not None or target.inputs is None)
+    judge = judge.of_decisions() if access == "label" else judge
     plan = plan_for(target, pool, access)
     points, ended = _curve(target, seconds, access, name, pool, judge, plan)
     best = max(points, key=lambda point: (point.interval[0], point.mean))
@@ -139,7 +140,7 @@ def _learned(target: Target, seconds: float, access: LearnedAccess, name: str) -
         title=_title(outcome, access, judge, best),
         outcome=outcome,
         severity=severity_of("copy", ADVERSARIES[access], outcome),
-        meaning=copies.constant(len(judge.rows)) if judge.constant else copies.student_meaning(outcome),
+        meaning=copies.constant(len(judge.rows), access) if judge.constant else copies.student_meaning(outcome),
         certainty=copies.student_certainty(len(judge.rows), _which(target), draws, plan.words),
         measures={
             "variance_explained" if judge.quantity else "same_decision": best.mean,
@@ -186,7 +187,7 @@ def _stated(outcome: Outcome, judge: Judge, point: Point) -> tuple[float, float]
 
 def _title(outcome: Outcome, access: LearnedAccess, judge: Judge, point: Point) -> str:
     if judge.constant:
-        return copies.constant_title(len(judge.rows))
+        return copies.constant_title(len(judge.rows), access)
     low, high = _stated(outcome, judge, point)
     return copies.student_title(
         outcome, point.queries, access, point.mean, judge.quantity, low, high, len(point.likeness), judge.chance

@@ -58,17 +58,23 @@ def exact_certainty(points: int, worst: float, exact: bool, reason: str, vetoed:
     return checked if exact or not reason else f"{checked} Not exact: {reason}"
 
 
-def constant(rows: int) -> str:
+def constant(rows: int, access: Access = "value") -> str:
     """Why a model that always answers the same has no copy worth the name."""
+    if access == "label":
+        return (
+            f"The model made the same decision on {count(rows, 'input')}. Who sees decisions alone sees a constant on "
+            "this data, which is copied with one query; there is nothing else to take."
+        )
     return (
         f"The model gave the same answer to {count(rows, 'input')}: on this data it is constant. A constant is copied "
         "with one query, and there is nothing else to take."
     )
 
 
-def constant_title(rows: int) -> str:
+def constant_title(rows: int, access: Access = "value") -> str:
     """The title where the model answers all the rows alike by which a copy would be judged."""
-    return f"There is nothing to copy: the model answers all {count(rows, 'row')} alike by which a copy is judged"
+    does = "decides" if access == "label" else "answers"
+    return f"There is nothing to copy: the model {does} all {count(rows, 'row')} alike by which a copy is judged"
 
 
 def student_title(

@@ -80,6 +80,8 @@ def test_what_does_not_fit_is_one_sentence(pipeline):
         divulge.audit(pipeline, (frame, y), unseen=frame.drop(columns="pay"), time=1)
     with pytest.raises(InvalidInput, match="a label that the model was not fitted with"):
         divulge.audit(pipeline, (frame, np.full(len(y), "perhaps")), time=1)
+    with pytest.raises(InvalidInput, match="does not take the unseen data: Found unknown categories"):
+        divulge.audit(pipeline, (frame, y), unseen=frame.assign(job="astronaut"), time=1)
     with pytest.raises(InvalidInput, match="no value at all"):
         divulge.audit(pipeline, (frame.assign(pay=np.nan), y), time=1)
 

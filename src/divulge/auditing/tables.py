@@ -14,6 +14,7 @@ import numpy as np
 
 from divulge.auditing.options import AuditOptions
 from divulge.core.errors import InvalidInput
+from divulge.oracles.local.estimator_scores import fitted, quietly
 from divulge.oracles.local.sklearn_estimator import is_estimator
 from divulge.oracles.local.sklearn_steps import coded_columns
 from divulge.oracles.local.table_view import TableView, is_mixed
@@ -27,6 +28,8 @@ def with_view(source: Any, data: Any, options: AuditOptions) -> tuple[Any, Audit
         return _numbered(source, data), replace(options, unseen=_numbered(source, options.unseen))
     frames = [frame for frame in (options.table, inside, outside) if frame is not None]
     table = _joined(frames)
+    for frame, what in ((inside, "training"), (outside, "unseen")):
+        _check_taken(source, frame, what)
     view = TableView(table, coded_columns(source))
     shown = replace(
         options,
@@ -52,6 +55,18 @@ def _joined(frames: list[Any]) -> Any:
             lost = sorted(map(str, set(first.columns) ^ set(other.columns)))
             raise InvalidInput(f"The tables differ in the column {lost[0]!r}; training and unseen data need the same.")
     return pd.concat([frame[list(first.columns)] for frame in frames], ignore_index=True)
+
+
+def _check_taken(source: Any, frame: Any, what: str) -> None:
+    """That the model answers every row: an encoder may refuse values that it was not fitted with."""
+    if frame is None:
+        return
+    model = fitted(source)
+    try:
+        quietly(model.predict, frame)
+    except Exception as error:  # of any step, which may be the user's own
+        fault = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+        raise InvalidInput(f"The model does not take the {what} data: {fault}; give rows such as it was fitted to.") from error
 
 
 def _encoded(source: Any, data: Any, view: TableView) -> Any:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import make_column_transformer
+from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_selection import SelectKBest, f_regression
 from sklearn.impute import KNNImputer, SimpleImputer
@@ -152,6 +153,15 @@ def test_features_that_a_later_step_drops_are_not_claimed():
                 assert record.row[name] == (None if name in dropped else table[name][row])
             if not record.trusted:
                 assert "drop or merge 2 of 4 columns" in record.reason
+
+
+def test_numbers_that_only_a_scaler_shows_are_given_and_not_trusted():
+    table, y = people()
+    columns = scaled((OneHotEncoder(sparse_output=False), ["job"]))
+    record = rebuilt(make_pipeline(columns, PCA(3), Ridge()).fit(table, y), table, y)
+    assert record.row["pay"] == pytest.approx(table.pay[0])
+    assert record.row["job"] is None
+    assert not record.trusted
 
 
 @pytest.mark.parametrize("step", [SelectKBest(f_regression, k=1), FunctionTransformer(np.log1p)])

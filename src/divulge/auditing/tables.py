@@ -66,7 +66,9 @@ def _check_taken(source: Any, frame: Any, what: str) -> None:
         quietly(model.predict, frame)
     except Exception as error:  # of any step, which may be the user's own
         fault = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
-        raise InvalidInput(f"The model does not take the {what} data: {fault}; give rows such as it was fitted to.") from error
+        raise InvalidInput(
+            f"The model does not take the {what} data: {fault}; give rows such as it was fitted to."
+        ) from error
 
 
 def _encoded(source: Any, data: Any, view: TableView) -> Any:

@@ -112,7 +112,7 @@ def informed_meaning(outcome: Outcome, through: str, *, numbers_only: bool) -> s
         return (
             f"Whoever holds the model and all records but one can compute the missing one. The fitted {through} alone "
             f"{what}: the number of records times its mean, less the sum of the known records."
-            + (" The coefficients give the other columns." if numbers_only else "")
+            + (" What came back of other columns comes from the coefficients." if numbers_only else "")
         )
     return "Whoever holds the weights and all records but one can compute the missing one."
 

@@ -41,7 +41,7 @@ class _Row:
     doubt: float
     """The largest distance of a category's features from their code, in distances to the next code."""
     exact: bool
-    """Whether every number comes from the mean of a scaler."""
+    """Whether every number comes from the mean of a scaler, and a solution can confirm it."""
     complete: bool
     """Whether all features are those of values that are known."""
 
@@ -150,7 +150,7 @@ class TableColumns:
                 found[name] = value
                 doubts.append(doubt)
             features[part.output] = part.code(found, features[part.output])
-            exact.append(part.exact)
+            exact.append(part.exact and (own.any() or not part.from_scaler))
             complete &= None not in found.values()
             values |= {name: value for name, value in found.items() if value is not None}
         return _Row(values, features, max(doubts), all(exact), complete)

@@ -101,7 +101,7 @@ class TablePart:
 
     def numbers(self, z: Array, kept: Kept) -> dict[str, float]:
         """The columns of numbers that lead to these features; none where a step cannot be undone."""
-        if not self._numeric or not kept.any():
+        if not self._numeric:
             return {}
         if self._scaled is not None:
             return self._by_column(self._scaled[0], np.ones(len(self._scaled[0]), dtype=bool))

@@ -8,6 +8,7 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from experiments.claims import checks, tables
@@ -297,3 +298,17 @@ def test_records_that_are_said_to_stand_in_the_file_and_do_not():
                                   in_training_data=len(rows))  # fmt: skip
         result = SimpleNamespace(holdings=(holding,))
         assert bool(checks.wrong(contents._holdings(said, result, one))) is not holds
+
+
+def test_a_row_of_mixed_columns_counts_if_it_is_nearer_than_every_other():
+    frame = pd.DataFrame({"ward": ["a", "b", "c", "a"], "age": [30.0, 40.0, 50.0, 60.0]}, index=list("wxyz"))
+    subject = SimpleNamespace(table=SimpleNamespace(training=SimpleNamespace(X=frame)))
+    for row, right in (
+        ({"ward": "b", "age": 41.0}, True),
+        ({"ward": "c", "age": 55.0}, False),
+        ({"ward": None, "age": None}, False),
+    ):
+        call = SimpleNamespace(
+            attack="informed.glm", arguments=(None, frame.drop(index="x")), result=SimpleNamespace(row=row)
+        )
+        assert records.row_is_rebuilt(call, subject) is right

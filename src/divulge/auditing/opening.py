@@ -36,6 +36,8 @@ from divulge.oracles.onnx.oracle import OnnxOracle
 from divulge.oracles.outputs import OUTPUTS
 from divulge.protection.guarantee import Guarantee, guarantee_of
 
+HALF = 0.5
+"""Where a share decides."""
 _FEW = 8
 """Rows that show what the answers are."""
 _SOME = 10_000
@@ -63,7 +65,7 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
     oracles: list[Oracle] = []
     named = options.output not in (None, *OUTPUTS) and isinstance(source, nn.Module)
     asked = replace(options, output=None) if named and origin.lower().endswith(".onnx") else options
-    make = _oracle_maker(source, asked, oracles, remote=remote)  # a module is read up to the output that was named
+    make = _OracleMaker(source, asked, oracles, remote=remote)  # a module is read up to the output that was named
     readable = not (remote or options.guard or isinstance(source, str | Path)) and options.access in ("weights", None)
     module = _weights_of(source, options) if readable else None
     access = options.access or _widest(make, options.guard, local=readable, weights=module is not None)
@@ -146,32 +148,39 @@ def _local_options(options: AuditOptions) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names}
 
 
-def _oracle_maker(
-    source: Any, options: AuditOptions, oracles: list[Oracle], *, remote: bool
-) -> Callable[[Access], Oracle]:
+class _OracleMaker:
     """From an access level to a fresh oracle behind the guards; every one is added to ``oracles``.
 
-    A network is copied once for each access level.
+    A network is copied once for each access level. ``threshold`` is where a single answer decides, if not where the
+    model's layers say.
     """
-    opened = {**_local_options(options), "budget": options.budget}
-    if remote:
-        remotely = ("journal", "token_env", "rate_limit", "request", "response")
-        opened |= {name: getattr(options, name) for name in remotely}
 
-    kept: dict[Access, Oracle] = {}
+    def __init__(self, source: Any, options: AuditOptions, oracles: list[Oracle], *, remote: bool) -> None:
+        self.source, self.options, self.oracles = source, options, oracles
+        self.threshold: float | None = None
+        self._opened = {**_local_options(options), "budget": options.budget}
+        if remote:
+            remotely = ("journal", "token_env", "rate_limit", "request", "response")
+            self._opened |= {name: getattr(options, name) for name in remotely}
+        self._kept: dict[Access, Oracle] = {}
 
-    def make(access: Access) -> Oracle:
-        inner: Access = "value" if access == "label" and options.guard else access
-        view = kept[inner] if inner in kept else oracle(source, access=inner, **opened)
+    @property
+    def knows_layers(self) -> bool:
+        """Whether the model is a torch module, whose oracle says where it decides."""
+        return any(isinstance(view, TorchOracle) for view in self._kept.values())
+
+    def __call__(self, access: Access) -> Oracle:
+        inner: Access = "value" if access == "label" and self.options.guard else access
+        view = self._kept[inner] if inner in self._kept else oracle(self.source, access=inner, **self._opened)
         if isinstance(view, TorchOracle | OnnxOracle):  # which may be large
-            kept[inner] = view  # never handed out: an attack may lower the budget of the oracle that it asks
+            self._kept[inner] = view  # never handed out: an attack may lower the budget of the oracle that it asks
             view = view.renewed()
-        oracles.append(view)
-        if options.guard:
-            view = guard(options.guard, seed=options.seed)(view)
+        if self.threshold is not None:
+            view.threshold = self.threshold
+        self.oracles.append(view)
+        if self.options.guard:
+            view = guard(self.options.guard, seed=self.options.seed)(view)
         return LabelOnly(view) if access == "label" and view.access != "label" else view
-
-    return make
 
 
 def _widest(make: Callable[[Access], Oracle], guards: str, *, local: bool, weights: bool) -> Access:
@@ -214,8 +223,11 @@ def _affordable_lines(pace: float, seconds: float) -> int:
     return max(1, min(LINES, int(_OF_THE_TIME * seconds / (max(pace, 1e-9) * POINTS * len(SCALES)))))
 
 
-def _answers(source: Any, make: Callable[[Access], Oracle], access: Access, data: _Data) -> tuple[Answers, float]:
-    """What the model shows, from a few answers, and how long it takes to answer a row."""
+def _answers(source: Any, make: _OracleMaker, access: Access, data: _Data) -> tuple[Answers, float]:
+    """What the model shows, from a few answers, and how long it takes to answer a row.
+
+    A single answer that lies between 0 and 1 is a share, and decides at one half.
+    """
     if access == "label":
         return "labels", _ASSUMED_PACE
     view = make("value")
@@ -233,11 +245,23 @@ def _answers(source: Any, make: Callable[[Access], Oracle], access: Access, data
     if data.labels is not None and not classes:
         return "predicted values", pace
     in_range = bool(((values >= 0) & (values <= 1)).all())
+    if in_range and values.shape[1] == 1 and not make.knows_layers and _is_share(view, data.some_rows):
+        make.threshold = HALF
     if in_range and (values.shape[1] == 1 or bool(((values.sum(dim=1) - 1).abs() < 1e-4).all())):
         return "probabilities" if values.shape[1] > 1 or classes else "scores", pace
     if is_estimator(source) and not hasattr(source, "classes_"):
         return "predicted values", pace
     return "logits" if isinstance(source, nn.Module) or is_estimator(source) else "scores", pace
+
+
+def _is_share(view: Oracle, rows: Tensor | None) -> bool:
+    """Whether a single answer that decides by its sign lies between 0 and 1 at more rows, too."""
+    if view.threshold != 0 or rows is None or (view.ledger.remaining is not None and view.ledger.remaining < _BATCH):
+        return False
+    with suppress(TargetError):
+        values = view.value(rows[_FEW:_BATCH])
+        return bool(((values >= 0) & (values <= 1)).all())
+    return False
 
 
 def _timed(view: Oracle, rows: Tensor, *, at_once: bool = False) -> tuple[Tensor, float]:

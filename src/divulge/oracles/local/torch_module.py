@@ -26,6 +26,9 @@ LIVE_NUMBERS = 2**26
 """Activations held at once when no batch size is given: half a gigabyte in float64."""
 OUTPUTS = ("logits", "probabilities", "log-probabilities")
 
+_SIZES, _ROWS_A_SIZE = (1.0, 1e3, 1e9), 4
+"""Lengths of the rows that show whether a single output stays between 0 and 1."""
+
 
 class TorchOracle(Oracle):
     """A torch module as it is when it is given, in its own precision or in float64.
@@ -100,7 +103,7 @@ class TorchOracle(Oracle):
             dtype=dtype,
             device=device,
             input_shape=shape,
-            threshold=0.5 if isinstance(_last_layer(module), nn.Sigmoid) else 0.0,
+            threshold=0.0 if vocabulary is not None else _threshold(module, shape, answer),
             output_kind=_output_kind(module, output),
             vocabulary=vocabulary,
         )
@@ -308,6 +311,24 @@ def _probe(
     raise InvalidInput(
         f"The model does not take inputs of shape {shape}: {said}. Pass {shape_to_pass(module)}."
     ) from fault
+
+
+def _threshold(module: nn.Module, shape: tuple[int, ...], answer: Tensor) -> float:
+    """Where a single output decides: at one half if it is a share, which stays in [0, 1] however large a row is."""
+    last = _last_layer(module)
+    if isinstance(last, nn.Sigmoid):
+        return 0.5
+    if answer[0].numel() != 1 or isinstance(last, nn.Linear):
+        return 0.0
+    draw = torch.Generator().manual_seed(0)
+    sizes = torch.tensor(_SIZES).repeat(_ROWS_A_SIZE).reshape(-1, *[1] * len(shape))
+    rows = (sizes * torch.randn(len(sizes), *shape, generator=draw)).to(answer)
+    with torch.no_grad():
+        try:
+            shown = _tensor_of(module(rows))
+        except Exception:  # of the module's own code: it says nothing of these rows
+            return 0.0
+    return 0.5 if bool(((shown >= 0) & (shown <= 1)).all()) else 0.0
 
 
 def _measured(module: nn.Module, X: Tensor) -> tuple[Tensor, int]:

@@ -82,7 +82,7 @@ def _no_data(target: Target) -> str:
 
 def _run_linear(target: Target, seconds: float) -> Finding:
     started = time.perf_counter()
-    attempt = _Attempt("one equation, no training run")
+    attempt = _Attempt("one equation, and a few fits of the model that predict its error")
     chosen = _chosen(target)
     for place, row in enumerate(chosen):
         try:

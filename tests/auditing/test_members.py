@@ -11,7 +11,8 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 import divulge
-from divulge.auditing import registry
+from divulge.auditing import AuditOptions, registry
+from divulge.auditing.opening import open_target
 from divulge.auditing.probes import attributes, copy_membership, informed, membership
 from divulge.report import schema
 
@@ -109,3 +110,13 @@ def test_the_informed_adversary_or_canaries_stand_beside_the_attack(
     else:
         assert found.measures["informed_adversary_is_certain_of"] == "3 of 3"
         assert any("It knows more than any other membership attack" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("names", [(1, 2), ("ill", "well")])
+def test_classes_are_named_as_the_estimator_names_them(names: tuple[Any, Any]) -> None:
+    sides = [(X, np.array(names)[y - 1]) for X, y in (people(0), people(1))]
+    model = RandomForestClassifier(10, random_state=0).fit(*sides[0])
+    target = open_target(model, sides[0], AuditOptions(unseen=sides[1]))
+    finding = membership.PROBES[0].run(target, 20.0)
+    table = next(table for table in finding.tables if table.caption == "Classes")
+    assert {row[0] for row in table.rows} == {str(name) for name in names}

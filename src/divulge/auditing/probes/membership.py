@@ -129,11 +129,18 @@ def _of_class(risk: Membership) -> dict[str, Any]:
     return risk.by_class[risk.exposed_class]
 
 
-def _title(outcome: Outcome, risk: Membership) -> str:
+def _class_name(target: Target, place: str) -> str:
+    """A class as the estimator calls it: attacks know the number of its output."""
+    classes = getattr(target.estimator, "classes_", None)
+    return place if classes is None or not place.isdigit() else str(classes[int(place)])
+
+
+def _title(target: Target, outcome: Outcome, risk: Membership) -> str:
     """The title; one class is named where its members are told apart and members as a whole are not."""
     if outcome == "failed" or risk.exposed_class is None or risk.auc_interval[0] > 0.5:
         return sentences.membership_title(outcome, risk.auc)
-    return sentences.membership_title(outcome, risk.auc, (risk.exposed_class, _of_class(risk)["auc"][0]))
+    named = _class_name(target, risk.exposed_class)
+    return sentences.membership_title(outcome, risk.auc, (named, _of_class(risk)["auc"][0]))
 
 
 def _finding(
@@ -157,7 +164,7 @@ def _finding(
         name=NAME,
         question="membership",
         adversary=adversary,
-        title=_title(outcome, risk),
+        title=_title(target, outcome, risk),
         outcome=outcome,
         severity=severity_of("membership", adversary, outcome),
         meaning=sentences.membership_meaning(outcome, rows_differ=outcome_of(risk) != outcome),
@@ -177,14 +184,14 @@ def _finding(
         untested=(sentences.regularise(),) if outcome != "failed" else (),
         command=commands.membership(target),
         pictures=(Picture(png(roc_figure(risk)), "The ROC curve on logarithmic axes", "Members against non-members."),),
-        tables=_tables(risk),
+        tables=_tables(target, risk),
         notes=tuple(note for note in dict.fromkeys([*notes, *checked.notes]) if risk is checked or note != STRONGER),
     )
 
 
-def _tables(risk: Membership) -> tuple[Table, ...]:
+def _tables(target: Target, risk: Membership) -> tuple[Table, ...]:
     rows = [
-        (name, entry["members"], entry["auc"][0], entry["auc"][1], entry["auc"][2])
+        (_class_name(target, name), entry["members"], entry["auc"][0], entry["auc"][1], entry["auc"][2])
         for name, entry in risk.by_class.items()
     ]
     kinds = [(kind, share["most_exposed"], share["all"]) for kind, share in risk.kinds.items()]

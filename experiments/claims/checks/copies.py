@@ -39,8 +39,11 @@ def answers(copy: nn.Module, X: Array) -> Array:
 
 
 def decisions(out: Array) -> Array:
-    """The classes that answers [n, k] mean: the largest, or the sign of one logit."""
-    return out.argmax(axis=1) if out.shape[1] > 1 else (out[:, 0] > 0).astype(int)
+    """The classes that answers [n, k] mean: the largest, the sign of one logit, or one share above a half."""
+    if out.shape[1] > 1:
+        return out.argmax(axis=1)
+    share = bool(((out >= 0) & (out <= 1)).all())
+    return (out[:, 0] > (0.5 if share else 0.0)).astype(int)
 
 
 def numbers(rows: Any, subject: Subject) -> Array:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from divulge.auditing.target import JUDGING_NUMBERS, Target, drawn_rows
 from divulge.oracles import oracle
+from divulge.oracles.base import decide
 from divulge.report.findings import Outcome
 
 FAITHFUL, USEFUL = 0.98, 0.9
@@ -117,15 +118,16 @@ def _area(values: Tensor, labels: Tensor) -> float | None:
 def judge_of(target: Target, rows: Tensor, labels: Tensor | None = None, *, unseen: bool = False) -> Judge:
     """Query the model about the rows that copies are compared on. The ledger of the attacker is not touched."""
     rows = rows[: target.affordable(len(rows))]
-    decisions = target.oracle("label").label(rows)
     classes = labels is not None and not labels.is_floating_point()
     truth = labels[: len(rows)].long() if labels is not None and classes else None
     quantity = target.labels is not None and target.labels.is_floating_point()
-    if target.grants("value") and (quantity or target.output_dim == 1):
-        view = target.oracle("value")
-        values = view.value(rows).to(torch.float64)
-        if quantity or _is_no_decision(values, decisions):
-            return Judge(rows, decisions, values, None, unseen, view.eps)
+    if not target.grants("value") or (target.output_dim > 1 and not quantity):
+        return Judge(rows, target.oracle("label").label(rows), None, truth, unseen)
+    view = target.oracle("value")
+    values = view.value(rows).to(torch.float64)
+    decisions = decide(values, view.threshold)
+    if quantity or _is_no_decision(values, decisions):
+        return Judge(rows, decisions, values, None, unseen, view.eps)
     return Judge(rows, decisions, None, truth, unseen)
 
 

@@ -116,7 +116,9 @@ def skl2onnx_file() -> Subject:
     model = RandomForestClassifier(20, random_state=0).fit(*table.training)
     path = Path(tempfile.mkdtemp()) / "forest.onnx"
     path.write_bytes(skl2onnx.to_onnx(model, np.float32(table.training.X[:1])).SerializeToString())
-    session = onnxruntime.InferenceSession(str(path))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # more of them add the votes in another order, which decides ties otherwise
+    session = onnxruntime.InferenceSession(str(path), options)
 
     def answers(X: Array) -> list[Any]:
         return list(session.run(None, {session.get_inputs()[0].name: np.float32(X)}))

@@ -271,7 +271,7 @@ class BreaksDown(nn.Module):
 
 def test_nan_half_way_keeps_what_was_found():
     with pytest.raises(NonFiniteAnswer) as caught:
-        extract(BreaksDown(50))
+        extract(BreaksDown(70))  # some of them when the oracle is built
     assert 0 < caught.value.partial.width <= 12
     assert not caught.value.partial.exact
 

@@ -318,7 +318,7 @@ def _threshold(module: nn.Module, shape: tuple[int, ...], answer: Tensor) -> flo
     last = _last_layer(module)
     if isinstance(last, nn.Sigmoid):
         return 0.5
-    if answer[0].numel() != 1 or isinstance(last, nn.Linear):
+    if answer[0].numel() != 1 or isinstance(last, nn.Linear) or not 0 <= float(answer.reshape(-1)[0]) <= 1:
         return 0.0
     draw = torch.Generator().manual_seed(0)
     sizes = torch.tensor(_SIZES).repeat(_ROWS_A_SIZE).reshape(-1, *[1] * len(shape))

@@ -16,23 +16,22 @@ from torch import Tensor, nn
 
 from divulge.auditing.kinds import LINES, POINTS, SCALES, Kind, kind_by_asking, kind_of_module
 from divulge.auditing.options import AuditOptions
+from divulge.auditing.oracle_maker import OracleMaker, local_options
 from divulge.auditing.tables import with_view
 from divulge.auditing.target import Answers, Target, drawn_rows
 from divulge.core.errors import DivulgeError, InvalidInput, TargetError, UnsupportedModel
 from divulge.core.images import SMALLEST, declared_picture, picture_shape
 from divulge.core.storage import digest
 from divulge.core.validation import checked_rows
-from divulge.oracles import Access, Oracle, TorchOracle, load_model, oracle
+from divulge.oracles import Access, Oracle, load_model, oracle
 from divulge.oracles.adapt import adapted
 from divulge.oracles.base import check_access
 from divulge.oracles.factory import is_address, is_plain_function
-from divulge.oracles.guards import LabelOnly, guard
 from divulge.oracles.local.estimator_scores import fitted
 from divulge.oracles.local.hugging_face import text_length
 from divulge.oracles.local.input_shape import candidate_shapes
 from divulge.oracles.local.named_inputs import vocabulary_of
 from divulge.oracles.local.sklearn_estimator import is_estimator
-from divulge.oracles.onnx.oracle import OnnxOracle
 from divulge.oracles.outputs import OUTPUTS
 from divulge.protection.guarantee import Guarantee, guarantee_of
 
@@ -65,7 +64,7 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
     oracles: list[Oracle] = []
     named = options.output not in (None, *OUTPUTS) and isinstance(source, nn.Module)
     asked = replace(options, output=None) if named and origin.lower().endswith(".onnx") else options
-    make = _OracleMaker(source, asked, oracles, remote=remote)  # a module is read up to the output that was named
+    make = OracleMaker(source, asked, oracles, remote=remote)  # a module is read up to the output that was named
     readable = not (remote or options.guard or isinstance(source, str | Path)) and options.access in ("weights", None)
     module = _weights_of(source, options) if readable else None
     access = options.access or _widest(make, options.guard, local=readable, weights=module is not None)
@@ -110,7 +109,7 @@ def _loaded(path: str | Path, options: AuditOptions) -> Any:
     if Path(path).suffix.lower() != ".onnx":
         return load_model(path, trust_pickle=options.trust_pickle)
     try:
-        return oracle(path, access="weights", **_local_options(options)).weights()
+        return oracle(path, access="weights", **local_options(options)).weights()
     except (UnsupportedModel, TargetError):
         if options.access in ("weights", "gradient"):
             raise
@@ -141,46 +140,6 @@ def _says_its_shape(module: nn.Module) -> bool:
     except UnsupportedModel:
         return False
     return True
-
-
-def _local_options(options: AuditOptions) -> dict[str, Any]:
-    names = ("precision", "input_shape", "output", "fixed", "table")
-    return {name: getattr(options, name) for name in names}
-
-
-class _OracleMaker:
-    """From an access level to a fresh oracle behind the guards; every one is added to ``oracles``.
-
-    A network is copied once for each access level. ``threshold`` is where a single answer decides, if not where the
-    model's layers say.
-    """
-
-    def __init__(self, source: Any, options: AuditOptions, oracles: list[Oracle], *, remote: bool) -> None:
-        self.source, self.options, self.oracles = source, options, oracles
-        self.threshold: float | None = None
-        self._opened = {**_local_options(options), "budget": options.budget}
-        if remote:
-            remotely = ("journal", "token_env", "rate_limit", "request", "response")
-            self._opened |= {name: getattr(options, name) for name in remotely}
-        self._kept: dict[Access, Oracle] = {}
-
-    @property
-    def knows_layers(self) -> bool:
-        """Whether the model is a torch module, whose oracle says where it decides."""
-        return any(isinstance(view, TorchOracle) for view in self._kept.values())
-
-    def __call__(self, access: Access) -> Oracle:
-        inner: Access = "value" if access == "label" and self.options.guard else access
-        view = self._kept[inner] if inner in self._kept else oracle(self.source, access=inner, **self._opened)
-        if isinstance(view, TorchOracle | OnnxOracle):  # which may be large
-            self._kept[inner] = view  # never handed out: an attack may lower the budget of the oracle that it asks
-            view = view.renewed()
-        if self.threshold is not None:
-            view.threshold = self.threshold
-        self.oracles.append(view)
-        if self.options.guard:
-            view = guard(self.options.guard, seed=self.options.seed)(view)
-        return LabelOnly(view) if access == "label" and view.access != "label" else view
 
 
 def _widest(make: Callable[[Access], Oracle], guards: str, *, local: bool, weights: bool) -> Access:
@@ -223,7 +182,7 @@ def _affordable_lines(pace: float, seconds: float) -> int:
     return max(1, min(LINES, int(_OF_THE_TIME * seconds / (max(pace, 1e-9) * POINTS * len(SCALES)))))
 
 
-def _answers(source: Any, make: _OracleMaker, access: Access, data: _Data) -> tuple[Answers, float]:
+def _answers(source: Any, make: OracleMaker, access: Access, data: _Data) -> tuple[Answers, float]:
     """What the model shows, from a few answers, and how long it takes to answer a row.
 
     A single answer that lies between 0 and 1 is a share, and decides at one half.
@@ -325,11 +284,11 @@ def _digest(source: Any, options: AuditOptions) -> str:
     """Of the weights where they can be read, otherwise of some answers, to the precision that every machine repeats."""
     if isinstance(source, nn.Module):
         return digest(repr(source), *itertools.chain.from_iterable(source.state_dict().items()))
-    labels = oracle(source, access="label", **_local_options(options))
+    labels = oracle(source, access="label", **local_options(options))
     rows = torch.randn(64, labels.input_dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     answers: list[float] = labels.label(rows).tolist()
     with suppress(DivulgeError):  # some models answer labels only
-        answers += oracle(source, access="value", **_local_options(options)).value(rows).flatten().tolist()
+        answers += oracle(source, access="value", **local_options(options)).value(rows).flatten().tolist()
     return digest(" ".join(f"{answer:.5g}" for answer in answers))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +20,13 @@ from divulge.oracles.arguments import Precision, check_size, checked_batch_size,
 from divulge.oracles.base import Access, Oracle, OutputKind
 from divulge.oracles.local.input_shape import candidate_shapes
 from divulge.oracles.local.named_inputs import WHOLE_NUMBERS, shape_to_pass, vocabulary_of, with_row_inputs
+from divulge.oracles.local.plain_layers import is_plain_sequence, last_layer, propagates_nonfinite
+from divulge.oracles.local.single_output import threshold_of
 from divulge.oracles.rows import in_batches
 
 LIVE_NUMBERS = 2**26
 """Activations held at once when no batch size is given: half a gigabyte in float64."""
 OUTPUTS = ("logits", "probabilities", "log-probabilities")
-
-_SIZES, _ROWS_A_SIZE = (1.0, 1e3, 1e9), 4
-"""Lengths of the rows that show whether a single output stays between 0 and 1."""
 
 
 class TorchOracle(Oracle):
@@ -103,7 +102,7 @@ class TorchOracle(Oracle):
             dtype=dtype,
             device=device,
             input_shape=shape,
-            threshold=0.0 if vocabulary is not None else _threshold(module, shape, answer),
+            threshold=0.0 if vocabulary is not None else threshold_of(module, _tensor_of, shape, answer),
             output_kind=_output_kind(module, output),
             vocabulary=vocabulary,
         )
@@ -216,7 +215,7 @@ def _tensor_of(answer: Any) -> Tensor:
 
 def _output_kind(module: nn.Module, output: str | None) -> OutputKind:
     """What the module's outputs mean, as far as its last layer or the user says."""
-    last = _last_layer(module)
+    last = last_layer(module)
     if isinstance(last, nn.LogSoftmax) or (isinstance(last, Probabilities) and last.log):
         return "log-probabilities"
     if isinstance(last, nn.Softmax | nn.Sigmoid | Probabilities):
@@ -313,24 +312,6 @@ def _probe(
     ) from fault
 
 
-def _threshold(module: nn.Module, shape: tuple[int, ...], answer: Tensor) -> float:
-    """Where a single output decides: at one half if it is a share, which stays in [0, 1] however large a row is."""
-    last = _last_layer(module)
-    if isinstance(last, nn.Sigmoid):
-        return 0.5
-    if answer[0].numel() != 1 or isinstance(last, nn.Linear) or not 0 <= float(answer.reshape(-1)[0]) <= 1:
-        return 0.0
-    draw = torch.Generator().manual_seed(0)
-    sizes = torch.tensor(_SIZES).repeat(_ROWS_A_SIZE).reshape(-1, *[1] * len(shape))
-    rows = (sizes * torch.randn(len(sizes), *shape, generator=draw)).to(answer)
-    with torch.no_grad():
-        try:
-            shown = _tensor_of(module(rows))
-        except Exception:  # of the module's own code: it says nothing of these rows
-            return 0.0
-    return 0.5 if bool(((shown >= 0) & (shown <= 1)).all()) else 0.0
-
-
 def _measured(module: nn.Module, X: Tensor) -> tuple[Tensor, int]:
     """The answer to a batch, and how many numbers it takes on its way through the layers."""
     numbers = [X.numel()]
@@ -382,40 +363,3 @@ def _check_rows_independent(
 def input_shape_of(module: nn.Module) -> tuple[int, ...]:
     """The shape of one input: the module's own ``input_shape``, or what its first layer takes."""
     return candidate_shapes(module)[0]
-
-
-def is_plain_sequence(module: nn.Module) -> TypeGuard[nn.Sequential]:
-    """Whether calling the module is calling its layers one after the other, and nothing else."""
-    plain = isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
-    return plain and not _has_hooks(module)
-
-
-def propagates_nonfinite(module: nn.Module) -> bool:
-    """Whether NaN or infinity in a row always reaches every output, so that the rows need no check of their own.
-
-    Zero times infinity is NaN, so one bad input makes every unit of a linear layer bad, and every output of the last
-    one. An activation in between hides it only where all units are minus infinity. They cannot be if every input has a
-    weight that is not below zero (and, for an input that may be minus infinity itself, one that is not above).
-    """
-    if not is_plain_sequence(module) or len(module) % 2 == 0:
-        return False
-    linears, between = list(module)[::2], list(module)[1::2]
-    if not all(type(layer) is nn.Linear and not _has_hooks(layer) for layer in linears):
-        return False
-    if not all(isinstance(layer, nn.ReLU | nn.ELU | nn.Softplus) for layer in between):
-        return False
-    for depth, layer in enumerate(linears[:-1]):
-        weight = layer.weight.detach()  # type: ignore[operator]
-        if not bool((weight.amax(dim=0) >= 0).all()) or (depth == 0 and not bool((weight.amin(dim=0) <= 0).all())):
-            return False
-    return True
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
-
-
-def _last_layer(module: nn.Module) -> nn.Module:
-    while is_plain_sequence(module) and len(module):
-        module = module[-1]
-    return module

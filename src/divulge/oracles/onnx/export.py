@@ -17,7 +17,8 @@ from divulge.core.errors import MissingPackage, UnsupportedModel
 from divulge.models import ReluNetwork
 from divulge.models.convnets import ResidualBlock
 from divulge.oracles.arguments import checked_shape
-from divulge.oracles.local.torch_module import Probabilities, input_shape_of, is_plain_sequence
+from divulge.oracles.local.plain_layers import is_plain_sequence
+from divulge.oracles.local.torch_module import Probabilities, input_shape_of
 
 OPSET = 17
 IR_VERSION = 8  # old enough for runtimes of the last years

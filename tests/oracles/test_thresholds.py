@@ -10,6 +10,7 @@ from torch import nn
 import divulge
 from divulge.auditing.opening import open_target
 from divulge.auditing.options import AuditOptions
+from divulge.oracles import Access
 
 
 class Functional(nn.Module):
@@ -35,8 +36,10 @@ def test_a_sigmoid_in_the_forward_pass_decides_at_one_half(last: str, threshold:
     assert torch.equal(oracle.label(X), (model(X)[:, 0] > threshold).long())
 
 
-@pytest.mark.parametrize("guard", ["", "round:3"])
-def test_an_audit_decides_at_one_half_where_a_function_answers_shares(guard: str) -> None:
+@pytest.mark.parametrize(
+    ("guard", "access"), [("", "value"), ("round:3", "value"), ("", "label"), ("label", None), ("label", "label")]
+)
+def test_an_audit_decides_at_one_half_where_a_function_answers_shares(guard: str, access: Access | None) -> None:
     weights = np.array([1.0, -2.0, 0.5])
     rows = np.random.default_rng(0).normal(size=(300, 3))
 
@@ -44,7 +47,7 @@ def test_an_audit_decides_at_one_half_where_a_function_answers_shares(guard: str
         return 1 / (1 + np.exp(-X @ weights))
 
     labels = (share(rows) > 0.5).astype(int)
-    target = open_target(share, (rows, labels), AuditOptions(guard=guard, access="value"))
+    target = open_target(share, (rows, labels), AuditOptions(guard=guard, access=access))
     assert target.oracle("label").label(rows).tolist() == labels.tolist()
-    logits = open_target(lambda X: X @ weights, (rows, labels), AuditOptions(guard=guard, access="value"))
+    logits = open_target(lambda X: X @ weights, (rows, labels), AuditOptions(guard=guard, access=access))
     assert logits.oracle("label").label(rows).tolist() == labels.tolist()

@@ -188,6 +188,7 @@ def _answers(source: Any, make: OracleMaker, access: Access, data: _Data) -> tup
     A single answer that lies between 0 and 1 is a share, and decides at one half.
     """
     if access == "label":
+        make.threshold = _threshold_behind_labels(source, make.options, data.some_rows)
         return "labels", _ASSUMED_PACE
     view = make("value")
     affordable = _FEW if view.ledger.remaining is None else min(_FEW, view.ledger.remaining)
@@ -204,7 +205,7 @@ def _answers(source: Any, make: OracleMaker, access: Access, data: _Data) -> tup
     if data.labels is not None and not classes:
         return "predicted values", pace
     in_range = bool(((values >= 0) & (values <= 1)).all())
-    if in_range and values.shape[1] == 1 and not make.knows_layers and _is_share(view, data.some_rows):
+    if in_range and values.shape[1] == 1 and not make.knows_layers and _is_share(view, data.some_rows, _FEW):
         make.threshold = HALF
     if in_range and (values.shape[1] == 1 or bool(((values.sum(dim=1) - 1).abs() < 1e-4).all())):
         return "probabilities" if values.shape[1] > 1 or classes else "scores", pace
@@ -213,12 +214,22 @@ def _answers(source: Any, make: OracleMaker, access: Access, data: _Data) -> tup
     return "logits" if isinstance(source, nn.Module) or is_estimator(source) else "scores", pace
 
 
-def _is_share(view: Oracle, rows: Tensor | None) -> bool:
-    """Whether a single answer that decides by its sign lies between 0 and 1 at more rows, too."""
+def _threshold_behind_labels(source: Any, options: AuditOptions, rows: Tensor | None) -> float | None:
+    """Where the single answer of a function or a graph decides, of which the audit's oracles show the decisions only."""
+    if is_address(source) or isinstance(source, nn.Module) or is_estimator(source):
+        return None  # which say so themselves
+    with suppress(DivulgeError):
+        view = oracle(source, access="value", **local_options(options))
+        return HALF if view.output_dim == 1 and _is_share(view, rows) else None
+    return None
+
+
+def _is_share(view: Oracle, rows: Tensor | None, first: int = 0) -> bool:
+    """Whether a single answer that decides by its sign lies between 0 and 1 at more rows, too: from ``first`` on."""
     if view.threshold != 0 or rows is None or (view.ledger.remaining is not None and view.ledger.remaining < _BATCH):
         return False
     with suppress(TargetError):
-        values = view.value(rows[_FEW:_BATCH])
+        values = view.value(rows[first:_BATCH])
         return bool(((values >= 0) & (values <= 1)).all())
     return False
 

@@ -158,13 +158,51 @@ def test_a_seed_fixes_everything():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("access", ["gradient", "value"])
-def test_several_layers_in_float32_are_named_and_not_searched(access):
-    attack = from_gradients if access == "gradient" else from_values
-    stolen = attack(divulge.oracle(network(20, 16, 16, 1, seed=3).float(), access=access), seed=0)
+def test_several_layers_in_float32_are_named_and_not_searched_from_values():
+    stolen = from_values(divulge.oracle(network(20, 16, 16, 1, seed=3).float(), access="value"), seed=0)
     assert not stolen.exact
     assert stolen.reason
     assert stolen.ledger.total < 20_000
+
+
+def off_by(stolen, model, inputs):
+    """The worst error on fresh rows, as a share of the output's deviation."""
+    X = torch.randn(5000, inputs, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    with torch.no_grad():
+        truth = model.double()(X)
+        return float((stolen.model(X) - truth).abs().max() / truth.std())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_copy_from_float32_gradients_says_how_far_it_is_off_and_is_not_exact(seed):
+    model = network(20, 16, 16, 1, seed=seed).float()
+    stolen = from_gradients(divulge.oracle(model, access="gradient"), seed=seed)
+    assert not stolen.exact
+    assert "relative precision of 1.2e-07" in stolen.reason
+    assert stolen.worst_error < 1e-4 * stolen.scale
+    assert off_by(stolen, model, 20) < 1e-4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_copy_from_answers_of_six_decimals_says_how_far_it_is_off(seed):
+    model = network(20, 16, 16, 1, seed=seed)
+
+    def gradient(X):
+        X = torch.from_numpy(X)
+        with torch.enable_grad():
+            X.requires_grad_(True)
+            (slope,) = torch.autograd.grad(model(X).sum(), X)
+        return slope[:, None].round(decimals=6).numpy()
+
+    def value(X):
+        with torch.no_grad():
+            return model(torch.from_numpy(X)).round(decimals=6).numpy()
+
+    stolen = from_gradients(divulge.oracle(value, gradient=gradient, access="gradient", input_shape=(20,)), seed=seed)
+    assert not stolen.exact
+    assert "multiples of 1e-06" in stolen.reason
+    assert stolen.worst_error < 1e-3 * stolen.scale
+    assert off_by(stolen, model, 20) < 1e-3
 
 
 def test_a_neuron_that_acts_far_out_only_is_found_or_its_place_is_told():

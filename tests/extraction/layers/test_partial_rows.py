@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
+from divulge.extraction.layers.accuracy import Accuracy
 from divulge.extraction.layers.known_layers import KnownLayers
 from divulge.extraction.layers.partial_rows import MOST_COMPARED, PartialRows
 
@@ -15,9 +17,10 @@ def rows_of(kinks: int) -> PartialRows:
     normal, place = rng.normal(size=(kinks, 2)), rng.normal(size=(kinks, 2))
     data = SimpleNamespace(
         normal=normal, weight=np.ones(kinks), Y=place, kink=place, kinked=np.ones(kinks, bool),
-        gradient=normal[:, None],
+        gradient=normal[:, None], error=np.zeros(kinks),
     )  # fmt: skip
-    return PartialRows(SimpleNamespace(data=data), KnownLayers(2), np.ones(kinks, bool))  # type: ignore[arg-type]
+    survey: Any = SimpleNamespace(data=data, space=SimpleNamespace(accuracy=Accuracy()))
+    return PartialRows(survey, KnownLayers(2), np.ones(kinks, bool))
 
 
 def test_every_kink_is_compared_where_there_are_few() -> None:

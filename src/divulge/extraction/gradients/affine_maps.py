@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,8 @@ from divulge.extraction.relu_network import NetworkEstimate
 from divulge.oracles.base import Oracle
 from divulge.oracles.outputs import rounding_step
 
+ROUNDED = 12**-0.5
+"""Standard error of a number that is rounded to multiples of one."""
 ENTRIES_AT_ONCE = 1 << 26
 """Gradients asked in one request hold at most this many numbers."""
 
@@ -93,6 +96,8 @@ class Quality:
     """Size of the target's values."""
     entries: int
     """Numbers in one gradient."""
+    format_eps: float
+    """Relative precision of the answers' number format."""
 
     @property
     def coarse(self) -> bool:
@@ -102,6 +107,12 @@ class Quality:
     def reach(self) -> float:
         """How far out on a line to look: farther costs precision, nearer misses more kinks, which repair must find."""
         return float(self.eps**-0.25)
+
+    @property
+    def entry_error(self) -> float:
+        """Standard error of each number of a gradient."""
+        own = self.format_eps * self.scale / self.entries**0.5
+        return float(np.linalg.norm([own, ROUNDED * self.step, self.noise]))
 
     def tolerance(self, inputs: int) -> Tolerance:
         blur = self.step + 8 * self.noise
@@ -135,10 +146,10 @@ def quality(oracle: Oracle, answers: LocalMaps, repeat: tuple[Tensor, Tensor]) -
     tiny = torch.finfo(torch.float64).tiny
     single = bool((value == value.float().double()).all()) and bool((gradient == gradient.float().double()).all())
     eps = max(oracle.eps, float(torch.finfo(torch.float32).eps) if single and level > 0 else 0.0)
-    eps = max(eps, (step + noise) / max(level, scale, tiny))
+    format_eps, eps = eps, max(eps, (step + noise) / max(level, scale, tiny))
     return Quality(
         eps=min(eps, 0.1), step=step, noise=noise, scale=max(scale, level * 1e-3, tiny), level=level,
-        entries=gradient[0].numel(),
+        entries=gradient[0].numel(), format_eps=format_eps,
     )  # fmt: skip
 
 

@@ -25,6 +25,8 @@ CALIBRATIONS = 20
 NEAR = 100.0
 """Affine pieces seen from so many times the typical |t| are precise where they meet."""
 RANK_ONE = 1e-6
+"""Largest second singular value of the jump of a single neuron, as a share of the first."""
+CLOSEST = 1e-9
 MOST_SAMPLES = 16_384
 """A search gives up beyond so many samples: the function keeps bending however closely it is looked at."""
 
@@ -58,8 +60,10 @@ class Tolerance:
     """The error of a value at t = 0."""
     drift: float
     """What is added to that for each unit of |t|."""
-    closest: float = 1e-9
+    closest: float = CLOSEST
     """Kinks nearer to each other than this, at t = 0, count as one."""
+    rank_one: float = RANK_ONE
+    """The second singular value of the jump of a single neuron is at most this share of the first."""
 
     def of_value(self, t: Tensor) -> Tensor:
         return self.value + self.drift * t.abs()
@@ -238,7 +242,7 @@ class KinkSearch:
         tight = inside & (by_low & by_high if not self.quick else by_low | by_high)
         if self.quick and s.gradient is not None and s.gradient.shape[1] > 1:
             near_origin = torch.maximum(low.abs(), high.abs()) <= NEAR * self.spread
-            tight |= inside & near_origin & _rank_one(s.gradient[right] - s.gradient[left])
+            tight |= inside & near_origin & _rank_one(s.gradient[right] - s.gradient[left], self.tolerance.rank_one)
         narrow = high - low <= 4 * self.tolerance.closest * (self.spread + near.abs())
         return crossing, beside, size, empty, tight | narrow
 
@@ -255,10 +259,10 @@ class KinkSearch:
         self.crossing, self.beside, self.size, self._empty, self._settled = crossing, beside, size, empty, settled
 
 
-def _rank_one(jump: Tensor) -> Tensor:
+def _rank_one(jump: Tensor, share: float) -> Tensor:
     """Whether each of the jumps [m, k, d] has rank one [m], as that of a single neuron has."""
     values = torch.linalg.eigvalsh(jump @ jump.transpose(1, 2))  # [m, k] rising
-    single: Tensor = values[:, -2] <= RANK_ONE**2 * values[:, -1]
+    single: Tensor = values[:, -2] <= share**2 * values[:, -1]
     return single
 
 

@@ -19,11 +19,12 @@ from divulge.extraction.gradients.imprecise_copy import imprecise, pruned, width
 from divulge.extraction.gradients.jacobian_factors import network_from_jacobians
 from divulge.extraction.gradients.kink_search import ROUNDS, KinkSearch
 from divulge.extraction.hidden_bumps import HIDDEN, RoundingEvidence, compare_rounding
+from divulge.extraction.layers.accuracy import Accuracy, gradient_accuracy
 from divulge.extraction.layers.deep_attack import DeepAttack
 from divulge.extraction.layers.depth import Depth
 from divulge.extraction.layers.query_space import GradientSpace
 from divulge.extraction.layers.survey import Survey, search_again
-from divulge.extraction.relu_network import NetworkEstimate
+from divulge.extraction.relu_network import Array, NetworkEstimate
 from divulge.extraction.result import Extraction
 from divulge.extraction.verification import CHECKS, Verification, row_size, smallest_gap, spread, verify
 from divulge.oracles.ledger import Spent
@@ -38,8 +39,9 @@ PATIENCE = 4
 EXACT = 1e-9
 """A copy is exact if it is off by no more than this share of the output's standard deviation."""
 PRECISE = 1e-12
-"""Layers beyond the first are found from answers of at most this relative error."""
-COARSE = "Further layers are found from answers in float64 only."
+"""Copies of several layers from answers of a larger relative error are not called exact."""
+AGREES = 100.0
+"""They agree if they are off by no more than so many times that error, as a share of the output's deviation."""
 FARTHEST = 1e4
 """How far out the first layer is looked for, in lengths of a typical input."""
 DEEPER = (
@@ -84,8 +86,6 @@ class GradientAttack:
                 )
                 return again.run()
             reason = self._rebuild()
-            if reason == DEEPER and self.depth.most > 1 and self.quality.eps > PRECISE:
-                reason = f"{DEEPER} {COARSE}"
         except ARITHMETIC:
             return self.result(UNSETTLED)
         except DivulgeError as error:
@@ -96,11 +96,17 @@ class GradientAttack:
 
     def _may_be_deeper(self, reason: str) -> bool:
         """Whether further layers may explain what one does not."""
-        return reason == DEEPER and self.depth.most > 1 and bool(self.searched) and not self.quality.coarse
+        return reason == DEEPER and self.depth.most > 1 and bool(self.searched)
 
     def _deeper(self, stolen: Extraction) -> Extraction:
         """Go on with further layers, on the lines that were searched."""
-        lines = Survey(GradientSpace(self.target))
+        coarse = self.quality.eps > PRECISE
+
+        def accuracy(first: tuple[Array, Array] | None = None) -> Accuracy:
+            entry = self.quality.entry_error if coarse else 0.0
+            return gradient_accuracy(entry, self._holdout().gradient.numpy(), first)
+
+        lines = Survey(GradientSpace(self.target, accuracy=accuracy()))
         try:
             for searched in self.searched:
                 search_again(lines, searched)
@@ -110,9 +116,10 @@ class GradientAttack:
             error.partial = stolen
             raise
         attack = DeepAttack(
-            self.space, lines, exact=EXACT, seed=self.seed, checks=self.deep_checks, depth=self.depth,
+            self.space, lines, exact=AGREES * self.quality.eps if coarse else EXACT, seed=self.seed,
+            checks=self.deep_checks, depth=self.depth, coarse=self.quality.describe() if coarse else "",
             reach=min(self.reach, FARTHEST), one_layer=stolen, began=self.began,
-            in_activations=lambda first: Survey(GradientSpace(self.target, first)),
+            in_activations=lambda first: Survey(GradientSpace(self.target, first, accuracy(first))),
         )  # fmt: skip
         return attack.run()
 
@@ -139,7 +146,7 @@ class GradientAttack:
         self.curved = float((gradient[1] - gradient[0]).norm()) > self.tolerance.jump
 
     def _smooth(self) -> str | None:
-        if self.quality.coarse or not self.curved:
+        if self.quality.noise or not self.curved:
             return None
         return model_kind.smooth(self.target, self.tolerance, self.quality.eps, self.reach, self.generator)
 
@@ -176,7 +183,7 @@ class GradientAttack:
                 return ""
             failures = 0 if count < fewest else failures + 1
             fewest = min(fewest, count)
-            if ask_at and failures >= ask_at[0] and not self.quality.coarse and 2 * count > len(wrong):
+            if ask_at and failures >= ask_at[0] and not self.quality.noise and 2 * count > len(wrong):
                 ask_at = ask_at[1:]
                 if model_kind.bends(self.target, self.copy, self.tolerance, self.generator):
                     return DEEPER

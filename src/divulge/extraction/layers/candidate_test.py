@@ -70,5 +70,6 @@ def _kinks(space: QuerySpace, layers: KnownLayers, neuron: Neuron, Y: Array) -> 
     size = np.linalg.norm(jump, axis=(1, 2))
     flat = np.linalg.norm(gradient, axis=(1, 2)).reshape(2, -1).max(axis=0) == 0  # all is off above: nothing shows
     level = np.abs(gradient).max()
-    real = (size > 1e-9 * level) & (np.linalg.norm(across, axis=(1, 2)) < 1e-3 * size)
+    error = 10 * space.accuracy.error * level * np.sqrt(space.dim)
+    real = (size > 1e-9 * level + 3 * error) & (np.linalg.norm(across, axis=(1, 2)) < 1e-3 * size + error)
     return np.asarray(real[~flat] if not flat.all() else real)

@@ -12,7 +12,8 @@ grows like their neurons. This attack does it layer by layer:
    Neurons that are on at every sample are added as linear units (``linear_units.py``), and those of the last layer
    that almost never switch from the samples that contradict the fit (``residual_units.py``).
 4. Fresh rows decide. A copy that is off is refined by Gauss-Newton (``polish.py``) and compared with other rows. Where
-   it stays wrong, segments through the wrong rows are searched, and peeling starts again.
+   it stays wrong, segments through the wrong rows are searched, and peeling starts again. A copy of answers in float32
+   or of few decimals is fitted to many of them at last (``imprecise_fit.py``), and is never called exact.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ from divulge.core.errors import DivulgeError
 from divulge.core.progress import report
 from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, UNSETTLED
+from divulge.extraction.gradients.imprecise_copy import imprecise
 from divulge.extraction.layers.both_on import rows_with_both_on
 from divulge.extraction.layers.deep_copy import DeepCopy
 from divulge.extraction.layers.deep_verification import first_hyperplanes, unusual_rows, where_wrong
 from divulge.extraction.layers.depth import Depth
 from divulge.extraction.layers.determined_entries import mark_determined
 from divulge.extraction.layers.first_layer import MOST_LINES, first_layer
+from divulge.extraction.layers.imprecise_fit import fitted
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.layer_search import LayerSearch, has_identity, with_identity
-from divulge.extraction.layers.output_fit import fit_output, with_fewest_units
+from divulge.extraction.layers.output_fit import CARRIED, fit_output, with_fewest_units
 from divulge.extraction.layers.polish import parameters, polish
 from divulge.extraction.layers.query_points import nearest_directions
 from divulge.extraction.layers.residual_units import residual_units, with_units
@@ -61,6 +64,8 @@ MOST_WRONG, ROWS_A_PARAMETER = 0.6, 3
 """A copy is polished if it is wrong on at most this share of rows, on so many values for each of its weights."""
 PRECISE = 1e-12
 """A copy that is off by more than this share of the deviation is polished, though it agrees."""
+LOOSER = 2.0
+"""How much farther off a copy of imprecise answers may be after each attempt: weak neurons do not show in them."""
 MOST_UNSEEN = 60
 """Entries that were never seen are asked about one by one only if they are no more."""
 MOST_WITHHELD = 2
@@ -84,13 +89,14 @@ class DeepAttack:
 
     def __init__(
         self, space: AttackSpace, survey: Survey, *, exact: float, seed: int, checks: int | None, depth: Depth,
-        reach: float, one_layer: Extraction, began: float,
+        reach: float, one_layer: Extraction, began: float, coarse: str = "",
         in_activations: Callable[[tuple[Array, Array]], Survey],
     ) -> None:  # fmt: skip
         self.space, self.oracle, self.exact = space, space.oracle, exact
         self.seed, self.checks, self.depth = seed, checks or CHECKS, depth
         self.lines, self.in_activations, self.reach = survey, in_activations, reach
         self.one_layer, self.began = one_layer, began
+        self.coarse = coarse  # how answers are imprecise, if no copy of them can be exact
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.first: tuple[Array, Array] | None = None
@@ -124,6 +130,8 @@ class DeepAttack:
         reason = ""
         for attempt in range(ATTEMPTS):
             search.patience = attempt // 2
+            if self.coarse and attempt:
+                self.exact = min(IMPRECISION, LOOSER * self.exact)
             if attempt % 2 == 0:
                 search.settled = search.base
             peeled = search.peel()
@@ -135,7 +143,7 @@ class DeepAttack:
                 searched = search.survey.segments
                 reason = self._judged(search)
                 if not reason:
-                    return ""
+                    return self._imprecision()
                 if self.withheld >= MOST_WITHHELD:
                     break
                 if search.search_leftover(peeled.layers) or search.survey.segments > searched:
@@ -183,7 +191,9 @@ class DeepAttack:
             place = search.append_unseen(last, np.array([~unit.known for unit in units]))
             layers, output = with_units(layers, output, units, place)
         if has_identity(layers):
-            layers, output, search.unseen[last] = with_fewest_units(layers, output, search.unseen[last])
+            layers, output, search.unseen[last] = with_fewest_units(
+                layers, output, search.unseen[last], search.survey.space.accuracy.at_least(CARRIED, 1e4)
+            )
         space = search.survey.space
         rows = self.rng.normal(size=(COPY_ROWS, self.oracle.input_dim)) * self.rng.choice(
             DISTANCES, size=(COPY_ROWS, 1)
@@ -218,7 +228,7 @@ class DeepAttack:
             if not bool(wrong.any()) and not verification.reason:  # every row that was asked agrees too
                 if not all_rows and verification.worst > PRECISE * verification.scale:
                     self._polished(0.0)
-                return self._entries_without_effect(search, again=again) if all_rows else ""
+                return self._entries_without_effect(search, again=again) if all_rows and not self.coarse else ""
             if not again or not self._polished(float(wrong.double().mean())):
                 break
             copy, again = self.copy, False
@@ -250,6 +260,17 @@ class DeepAttack:
             if self._is_far_off():
                 break
         return False
+
+    def _imprecision(self) -> str:
+        """Fit a copy of imprecise answers to many of them; how far it is off then on all. Nothing for precise ones."""
+        if not self.coarse:
+            return ""
+        assert self.copy is not None
+        assert self.verification is not None
+        X, truth, _ = self._precise_answers(self.copy)
+        self.copy = fitted(self.space, self.copy, X, truth, self.generator)
+        off = float(self._precise_answers(self.copy)[2].max())
+        return imprecise(off / self.verification.scale, self.coarse)
 
     def _is_far_off(self) -> bool:
         """Whether the copy is off by more than imprecise weights explain."""
@@ -318,7 +339,7 @@ class DeepAttack:
         off = (self.space.differences(truth, copy.value(X)) / row_size(X) / verification.scale).numpy()
         wrong, right = np.flatnonzero(off > self.exact), np.flatnonzero(off <= self.exact)
         search.another_layer = len(wrong) > MANY_WRONG * len(off) and not search.another_layer
-        if not len(wrong) or not len(right) or off.max() < IMPRECISE:
+        if not len(wrong) or not len(right) or off.max() < max(IMPRECISE, self.exact):
             return
         rows = rng.permutation(wrong)[: 2 * WRONG_SEGMENTS]
         ends = space.from_inputs(X.numpy()[rows])

@@ -21,7 +21,8 @@ LINES_IF_DEPENDENT = 3
 """Fewest lines for a layer with more rows than their rank."""
 LENIENT_LINES, LENIENT = 5, 0.7
 """From so many lines on a hyperplane need not show on all of them."""
-RANK = 1e-9
+RANK, RANK_ERRORS = 1e-9, 50.0
+"""Singular values of gradients below this share of the largest are zero, or below so many times their error."""
 
 
 def first_layer(
@@ -47,7 +48,7 @@ def _oriented(survey: Survey, nothing: KnownLayers, rng: np.random.Generator) ->
     continues = CONTINUES if survey.segments < LENIENT_LINES else LENIENT
     found, _ = next_layer(survey, nothing, data.kinked, continues=continues)
     found = [neuron for neuron in found if not neuron.doubtful]
-    rank = _rank(data.gradient, rng)
+    rank = _rank(data.gradient, survey.space.accuracy.at_least(RANK, RANK_ERRORS), rng)
     dependent = len(found) > rank
     if not found or len(found) < rank or (dependent and survey.segments < LINES_IF_DEPENDENT):
         return None
@@ -62,8 +63,8 @@ def _oriented(survey: Survey, nothing: KnownLayers, rng: np.random.Generator) ->
     return (weight * sign[:, None], bias * sign) if (sign != 0).all() else None
 
 
-def _rank(gradient: Array, rng: np.random.Generator) -> int:
+def _rank(gradient: Array, smallest: float, rng: np.random.Generator) -> int:
     """Dimension of the space that the gradients [n, k, d] lie in."""
     rows = np.einsum("nkd,nk->nd", gradient, rng.normal(size=gradient.shape[:2]))
     s = np.linalg.svd(rows, compute_uv=False)
-    return int((s > RANK * s[0]).sum())
+    return int((s > smallest * s[0]).sum())

@@ -10,8 +10,9 @@ import itertools
 
 import numpy as np
 
+from divulge.extraction.layers.accuracy import Accuracy
 from divulge.extraction.layers.known_layers import Array
-from divulge.extraction.layers.partial_rows import OUTSIDE, PartialRows
+from divulge.extraction.layers.partial_rows import PartialRows
 
 MOST = 60
 """Kinks compared, the strongest first."""
@@ -28,7 +29,7 @@ def hidden_groups(rows: PartialRows, used: Array) -> list[list[int]]:
     """Groups of open kinks that agree pairwise with their first one."""
     if rows.plain:
         return []
-    left = np.flatnonzero(~used & (rows.misfit < OUTSIDE) & (rows.rank >= SHARED))
+    left = np.flatnonzero(~used & ~rows.outside & (rows.rank >= SHARED))
     if len(left) < 2:
         return []
     left = left[np.argsort(-rows.survey.data.strength[rows.index[left]])[:MOST]]
@@ -36,7 +37,7 @@ def hidden_groups(rows: PartialRows, used: Array) -> list[list[int]]:
     agree = np.zeros((len(left), len(left)), bool)
     for i, j in itertools.combinations(range(len(left)), 2):
         if not (rows.full[left[i]] and rows.full[left[j]]):  # those were compared entry by entry
-            agree[i, j] = agree[j, i] = _parallel(*visible[i], *visible[j])
+            agree[i, j] = agree[j, i] = _parallel(*visible[i], *visible[j], rows.accuracy)
     groups = []
     for _ in range(GROUPS):
         count = agree.sum(axis=1)
@@ -52,7 +53,7 @@ def hidden_groups(rows: PartialRows, used: Array) -> list[list[int]]:
 
 def _grown(rows: PartialRows, members: list[int], used: Array) -> list[int]:
     """The group with every other kink that its equations confirm twice, however few of them it shows."""
-    candidates = np.flatnonzero(~used & (rows.misfit < OUTSIDE) & (rows.rank >= 1))
+    candidates = np.flatnonzero(~used & ~rows.outside & (rows.rank >= 1))
     candidates = candidates[~np.isin(candidates, members)][:MOST_CANDIDATES].tolist()
     spare = _spare(rows, members)
     again = True
@@ -71,7 +72,7 @@ def _spare(rows: PartialRows, members: list[int]) -> int | None:
     columns = np.flatnonzero(rows.on[members].any(axis=0))
     blocks = [rows.equations(k, columns) for k in members]
     s = np.linalg.svd(np.concatenate(blocks), compute_uv=False)
-    rank = int((s > CONSISTENT * s[0]).sum())
+    rank = int((s > rows.accuracy.at_least(CONSISTENT, 300) * s[0]).sum())
     return sum(rows.rank[members]) - rank if rank <= len(columns) else None
 
 
@@ -81,16 +82,17 @@ def _visible(rows: PartialRows, k: int) -> tuple[Array, Array]:
     system = np.zeros((width + 1, inputs + 1))
     system[:-1, :-1], system[:-1, -1], system[-1, -1] = rows.jacobian[k], rows.activation[k], 1.0
     U, s, Vt = np.linalg.svd(system.T, full_matrices=False)
-    keep = s > 1e-9 * s[0]
+    keep = s > rows.accuracy.at_least(1e-9, 100) * s[0]
     return s[keep, None] * Vt[keep] / s[0], U[:, keep].T @ np.append(rows.normal[k], 0.0)
 
 
-def _parallel(A: Array, n: Array, B: Array, m: Array) -> bool:
+def _parallel(A: Array, n: Array, B: Array, m: Array, accuracy: Accuracy) -> bool:
     """Whether two right sides are parallel where the visible spaces of A and B intersect."""
     U, s, _ = np.linalg.svd(np.concatenate([A, B]), full_matrices=True)
-    common = U[:, int((s > 1e-8 * s[0]).sum()) :]
+    common = U[:, int((s > accuracy.at_least(1e-8, 100) * s[0]).sum()) :]
     if common.shape[1] < SHARED:
         return False
     p, q = common[: len(n)].T @ n, common[len(n) :].T @ m
     size = np.linalg.norm(p) * np.linalg.norm(q)
-    return bool(size > 1e-8 and np.sqrt(max(0.0, 1 - (p @ q / size) ** 2)) < PARALLEL)
+    angle = np.sqrt(max(0.0, 1 - (p @ q / size) ** 2)) if size > 1e-8 else np.inf
+    return bool(angle < accuracy.at_least(PARALLEL, 1e3))

@@ -13,7 +13,7 @@ from divulge.extraction.layers.leftover_kinks import seldom_on
 from divulge.extraction.layers.linear_units import linear_part
 from divulge.extraction.layers.neuron import Neuron
 from divulge.extraction.layers.orientation import orientation
-from divulge.extraction.layers.partial_rows import OUTSIDE, PartialRows
+from divulge.extraction.layers.partial_rows import SURE_ERRORS, PartialRows
 from divulge.extraction.layers.peeling import next_layer
 from divulge.extraction.layers.query_points import all_on_points, most_on_points, segments
 from divulge.extraction.layers.survey import Survey
@@ -101,7 +101,7 @@ class LayerSearch:
             self.settled = layers
             open_ = self._open(layers)
             found, rows = next_layer(self.survey, layers, open_)
-            astray = int((rows.misfit > OUTSIDE).sum())
+            astray = int(rows.outside.sum())
             if astray > FEW + FEW_SHARE * len(rows.index) and len(layers) > len(self.base):
                 self.settled = layers.first(len(layers) - 1)
                 reason = f"layer {len(layers)} is incomplete: {astray} kinks contradict it"
@@ -131,7 +131,13 @@ class LayerSearch:
     def _open(self, layers: KnownLayers) -> Array:
         """Intervals with a kink that no known neuron explains."""
         data = self.survey.data
-        return data.kinked & ~layers.cross(data.Y[data.left], data.Y[data.right])
+        begin, end = data.Y[data.left], data.Y[data.right]
+        doubt = SURE_ERRORS * self.survey.space.accuracy.error
+        if doubt:  # imprecise samples beside a kink may lie on the wrong side of the hyperplane
+            along = (end - begin) / np.maximum(np.linalg.norm(end - begin, axis=1, keepdims=True), SHORTEST**2)
+            along *= doubt * np.linalg.norm(begin, axis=1, keepdims=True)
+            begin, end = begin - along, end + along
+        return data.kinked & ~layers.cross(begin, end)
 
     def _completed(
         self, layers: KnownLayers, found: list[Neuron], rows: PartialRows
@@ -158,7 +164,7 @@ class LayerSearch:
         open_ = self._open(layers)
         row, bias = np.array([neuron.row for neuron in found]), np.array([neuron.bias for neuron in found])
         astray = np.zeros(len(open_), bool)
-        astray[rows.index[rows.misfit > OUTSIDE]] = True
+        astray[rows.index[rows.outside]] = True
         left = int((self._open(layers.with_layer(row, bias)) & ~astray).sum())
         return left == 0 or (left <= FEW + FEW_SHARE * open_.sum() and not self.another_layer)
 

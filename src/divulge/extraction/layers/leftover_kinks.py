@@ -13,7 +13,7 @@ import numpy as np
 from divulge.extraction.layers.candidate_test import is_neuron
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.neuron import Neuron
-from divulge.extraction.layers.partial_rows import OUTSIDE, PartialRows
+from divulge.extraction.layers.partial_rows import PartialRows
 from divulge.extraction.layers.survey import Survey
 from divulge.extraction.layers.unseen_entries import segment_for_entry
 
@@ -33,7 +33,7 @@ def seldom_on(
     index = np.flatnonzero(open_)
     if len(index) > MOST_KINKS:  # most are of deeper layers: those that fit the layers found so far
         rows = PartialRows(survey, layers, open_)
-        index = rows.index[rows.misfit > OUTSIDE]
+        index = rows.index[rows.outside]
         index = index[np.argsort(-survey.data.strength[index])[:MOST_KINKS]]
     left = np.zeros(len(open_), bool)
     left[index] = True
@@ -58,7 +58,7 @@ def seldom_on(
 def _candidates(rows: PartialRows) -> list[Neuron]:
     """Neurons from single kinks whose predicted crossings are all kinks; each kink is used once."""
     found: list[Neuron] = []
-    for k in np.flatnonzero(rows.full & (rows.misfit < OUTSIDE) & (rows.on.sum(axis=1) >= FEWEST_UNITS)):
+    for k in np.flatnonzero(rows.full & ~rows.outside & (rows.on.sum(axis=1) >= FEWEST_UNITS)):
         if any(neuron.kinks[rows.index[k]] for neuron in found):
             continue
         size = float(np.linalg.norm(rows.row[k]))

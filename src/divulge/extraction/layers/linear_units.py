@@ -45,7 +45,8 @@ def linear_part(
         return None
     inside, outside, basis, index = system
     s = np.linalg.svd(outside, compute_uv=False)
-    hidden = int((s > NOTHING * np.sqrt(len(outside))).sum())
+    accuracy = survey.space.accuracy
+    hidden = int((s > accuracy.at_least(NOTHING, 300) * np.sqrt(len(outside))).sum())
     if not 0 < hidden <= MOST_HIDDEN or len(outside) < 3 * hidden + FEWEST_OFF:
         return None
     mix = np.linalg.svd(outside, full_matrices=False)[2][:hidden]  # [hidden, c] of the complement
@@ -53,7 +54,7 @@ def linear_part(
     side = np.sign(layers(survey.data.Y[index]) @ weight.T + bias)
     sign, slope = np.zeros(len(bias)), np.zeros((hidden, len(bias)))
     for j in range(len(bias)):
-        slope[:, j], sign[j] = _robust(part, inside[:, j], side[:, j], rng)
+        slope[:, j], sign[j] = _robust(part, inside[:, j], side[:, j], accuracy.at_least(SAME, 1e3), rng)
     if (sign == 0).any():
         return None
     rows = mix @ basis.T + slope @ weight
@@ -80,7 +81,7 @@ def _coefficients(
         inverse = np.linalg.pinv(jacobian.transpose(0, 2, 1), rcond=1e-10)
         above = np.einsum("nhd,nd->nh", inverse, gradient)
         fits = np.linalg.norm(np.einsum("nhd,nh->nd", jacobian, above) - gradient, axis=1)
-        good = fits < 1e-9 * np.linalg.norm(gradient, axis=1)
+        good = fits < survey.space.accuracy.at_least(1e-9, 300) * np.linalg.norm(gradient, axis=1)
         above, index = above[good], index[good]
     else:
         above = gradient
@@ -94,7 +95,9 @@ def _coefficients(
     return inside, above @ basis, basis, index
 
 
-def _robust(part: Array, goal: Array, side: Array, rng: np.random.Generator) -> tuple[Array, float]:
+def _robust(
+    part: Array, goal: Array, side: Array, close: float, rng: np.random.Generator
+) -> tuple[Array, float]:  # fmt: skip
     """The linear function of ``part`` that samples on one side of a neuron agree on, and not those on the other.
 
     The second answer is the neuron's sign, 0 if there is no such side.
@@ -108,17 +111,17 @@ def _robust(part: Array, goal: Array, side: Array, rng: np.random.Generator) -> 
         for _ in range(TRIALS):
             pick = rng.choice(here, size=hidden, replace=False)
             solution = np.linalg.lstsq(part[pick], goal[pick], rcond=None)[0]
-            same = np.abs(part @ solution - goal) < SAME * level
+            same = np.abs(part @ solution - goal) < close * level
             if same[here].mean() < ONE_SIDED:
                 continue
-            if same[there].mean() > 1 - ONE_SIDED or _explained(part[there], goal[there]):
+            if same[there].mean() > 1 - ONE_SIDED or _explained(part[there], goal[there], close):
                 break
             agreed = here[same[here]]
             return np.linalg.lstsq(part[agreed], goal[agreed], rcond=None)[0], -off
     return np.zeros(hidden), 0.0
 
 
-def _explained(part: Array, goal: Array) -> bool:
+def _explained(part: Array, goal: Array, close: float) -> bool:
     """Whether a linear function explains these samples too: then nothing tells which side is off."""
     solution = np.linalg.lstsq(part, goal, rcond=None)[0]
-    return bool(len(goal) > part.shape[1] + 1 and np.abs(part @ solution - goal).max() < SAME * np.abs(goal).max())
+    return bool(len(goal) > part.shape[1] + 1 and np.abs(part @ solution - goal).max() < close * np.abs(goal).max())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from divulge.extraction.layers.accuracy import Accuracy
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.survey import Survey
 
@@ -35,7 +36,8 @@ def orientation(survey: Survey, layers: KnownLayers, weight: Array, bias: Array,
     order = order[size[order] > 1e-6 * np.median(size)][:MOST_SAMPLES]
     before, rows, gradient = _rows(data.Y[order], data.gradient[order], layers, weight, bias)
     visible = fewest[order]  # dimensions that gradients can have
-    clear = np.abs(before) > 1e-7 * (1 + np.abs(before).max(axis=1, keepdims=True))
+    accuracy = survey.space.accuracy
+    clear = np.abs(before) > accuracy.at_least(1e-7, 1e3) * (1 + np.abs(before).max(axis=1, keepdims=True))
     sign, votes = np.zeros(len(bias)), np.zeros(len(bias))
     for _ in range(ROUNDS):
         known = int((sign != 0).sum())
@@ -47,7 +49,7 @@ def orientation(survey: Survey, layers: KnownLayers, weight: Array, bias: Array,
             if not len(open_):
                 continue
             deepest = DEEPEST if sign.any() or n < 60 else 0
-            on, off = _support(rows[n][possible], gradient[n], open_, int(visible[n]), rng, deepest)
+            on, off = _support(rows[n][possible], gradient[n], open_, int(visible[n]), rng, deepest, accuracy)
             sign[possible[on]] = np.sign(before[n][possible[on]])
             votes[possible[off]] -= np.sign(before[n][possible[off]])
         if int((sign != 0).sum()) == known:
@@ -72,31 +74,35 @@ def _rows(
 
 
 def _support(
-    rows: Array, gradient: Array, open_: Array, visible: int, rng: np.random.Generator, deepest: int
+    rows: Array, gradient: Array, open_: Array, visible: int, rng: np.random.Generator, deepest: int,
+    accuracy: Accuracy,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Which of the rows ``open_`` take part in the gradients [k, d], and which certainly do not."""
     none = np.zeros(0, int)
     U, s, Vt = np.linalg.svd(rows.T, full_matrices=True)
     if not len(s) or s[0] == 0:
         return none, none
-    rank = int((s > 1e-8 * s[0]).sum())
+    rank = int((s > accuracy.at_least(1e-8, 100) * s[0]).sum())
+    nothing, something = accuracy.at_least(ZERO, 1e3), accuracy.at_least(NONZERO, 1e4)
     dependent = len(rows) - rank
     inside = U[:, :rank].T @ gradient.T
-    if np.linalg.norm(gradient.T - U[:, :rank] @ inside) > 1e-7 * np.linalg.norm(gradient):
+    if np.linalg.norm(gradient.T - U[:, :rank] @ inside) > accuracy.at_least(1e-7, 1e3) * np.linalg.norm(gradient):
         return none, none
     coefficients = Vt[:rank].T @ (inside / s[:rank, None])  # [rows, k]
     if dependent == 0:
         size = np.linalg.norm(coefficients, axis=1)
-        if visible - int((size > ZERO * size.max()).sum()) < SPARE:
+        if visible - int((size > nothing * size.max()).sum()) < SPARE:
             return none, none
-        return open_[size[open_] > NONZERO * size.max()], open_[size[open_] < ZERO * size.max()]
+        return open_[size[open_] > something * size.max()], open_[size[open_] < nothing * size.max()]
     if dependent > min(deepest, len(open_) - FURTHER_ZEROS):
         return none, none
     one = coefficients @ rng.normal(size=coefficients.shape[1])  # a combination of the outputs
-    return _guessed_support(one, Vt[rank:].T, open_, rng)
+    return _guessed_support(one, Vt[rank:].T, open_, rng, nothing, something)
 
 
-def _guessed_support(one: Array, null: Array, open_: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+def _guessed_support(
+    one: Array, null: Array, open_: Array, rng: np.random.Generator, nothing: float, something: float
+) -> tuple[Array, Array]:  # fmt: skip
     """The support of ``one`` plus something in the null space, from guesses which of ``open_`` are zero."""
     none = np.zeros(0, int)
     dependent = null.shape[1]
@@ -107,10 +113,10 @@ def _guessed_support(one: Array, null: Array, open_: Array, rng: np.random.Gener
         except np.linalg.LinAlgError:
             return none, none
         size = np.abs(one[None] + shift @ null.T)
-        zero = size < ZERO * size.max(axis=1, keepdims=True)
+        zero = size < nothing * size.max(axis=1, keepdims=True)
         count = zero[:, open_].sum(axis=1)
         best = int(np.argmax(count))
         if count[best] >= dependent + FURTHER_ZEROS:
-            part = size[best][open_] > NONZERO * size[best].max()
+            part = size[best][open_] > something * size[best].max()
             return open_[part], open_[zero[best][open_]]
     return none, none

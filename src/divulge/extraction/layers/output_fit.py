@@ -22,7 +22,7 @@ AGREE, SAME_GRADIENT = 1e-8, 1e-6
 side's."""
 MOST_AGREE = 0.9
 CARRIED = 1e-8
-"""What identity units carry is zero below this share of it."""
+"""What identity units carry is zero below this share of it, if answers are in float64."""
 MOST_GUESSED = 8
 """Most neurons of a layer whose side is guessed."""
 EQUATIONS = 4000
@@ -63,13 +63,14 @@ def fit_output(survey: Survey, layers: KnownLayers, rng: np.random.Generator) ->
 
 
 def with_fewest_units(
-    layers: KnownLayers, output: OutputFit, unseen: Array
+    layers: KnownLayers, output: OutputFit, unseen: Array, carries: float = CARRIED
 ) -> tuple[KnownLayers, OutputFit, Array]:  # fmt: skip
     """The same function without identity units in the last layer: c relu(-z) = c relu(z) - c z.
 
     What they carry is due to neurons turned the wrong way, which are turned; or else as few linear units as its rank
     carry it. A neuron that is turned shows in what was carried for it all its entries, also those that no kink has
-    shown, marked in ``unseen`` [neurons, inputs]; what is left of these marks is the last answer.
+    shown, marked in ``unseen`` [neurons, inputs]; what is left of these marks is the last answer. What is below the
+    share ``carries`` of all that is carried counts as zero.
     """
     weight, bias, linear = layers.stack[-1]
     inputs = weight.shape[1]
@@ -82,11 +83,11 @@ def with_fewest_units(
     rows, hidden = _filled(carried, above, rows, turned, hidden)
     rest = carried + np.einsum("ku,ui->ki", above * turned, rows)
     out_bias = output.bias + (above * turned) @ bias[:units]
-    if np.linalg.norm(rest) > CARRIED * size:
+    if np.linalg.norm(rest) > carries * size:
         turned, rest, out_bias, rows = np.zeros(units, bool), carried, output.bias, weight[:units]
         hidden[: len(unseen)] = unseen
     U, s, Vt = np.linalg.svd(rest, full_matrices=False)
-    keep = s > CARRIED * max(size, np.finfo(float).tiny)
+    keep = s > carries * max(size, np.finfo(float).tiny)
     sign = np.where(turned, -1.0, 1.0)
     fewer = layers.first(len(layers) - 1).with_layer(
         np.concatenate([rows * sign[:, None], Vt[keep]]),
@@ -141,6 +142,8 @@ class _Fit:
         self.rows = np.concatenate([activation, np.ones((len(activation), 1))], axis=1) * scale
         self.goal = data.value[self.pick] * scale
         self.size = np.abs(self.gradient).max()
+        accuracy = survey.space.accuracy
+        self.same_value, self.same_gradient = accuracy.at_least(AGREE, 1e3), accuracy.at_least(SAME_GRADIENT, 1e4)
 
     def solve(self, chosen: Array, sloped: Array) -> Array:
         """Weights and bias [h + 1, k] from the values at some samples and the gradients at some."""
@@ -155,4 +158,5 @@ class _Fit:
         """Which samples agree in value [n], and which in gradient [n]."""
         off = np.abs(self.rows @ solution - self.goal).max(axis=1)
         slope = np.einsum("nhd,hk->nkd", self.jacobian, solution[:-1])
-        return off < AGREE * self.size, np.abs(slope - self.gradient).max(axis=(1, 2)) < SAME_GRADIENT * self.size
+        same = np.abs(slope - self.gradient).max(axis=(1, 2)) < self.same_gradient * self.size
+        return off < self.same_value * self.size, same

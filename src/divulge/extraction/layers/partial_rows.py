@@ -20,6 +20,13 @@ RANK, WELL_POSED = 1e-9, 1e-7
 """Singular values below these shares of the largest are zero, or too small to divide by."""
 LOCATED = 1e-5
 """A kink is on a hyperplane if the pre-activation there is below this share of its terms."""
+ERRORS, SURE_ERRORS = 10.0, 300.0
+"""Imprecise answers: entries are off by so many times the error of normals, rows of merged kinks by so many times that
+of the answers."""
+LARGEST_ANGLE, MANY_SHARED = (1e-2, 0.1), 8
+"""Rows that may be off by more are not compared: by the first, or by the second if they share many entries."""
+MISFIT, MISFIT_ERRORS = 1e-6, 1e3
+"""Equations of kinks that are merged contradict each other by at most this much, or so many times their error."""
 MOST_COMPARED = 3000
 """Of more open kinks an even share is taken: what comparing them all takes grows with their square, to gigabytes."""
 OUTSIDE = 1e-5
@@ -36,6 +43,8 @@ class PartialRows:
         self.index = index[:: 1 + len(index) // (MOST_COMPARED + 1)]
         self.normal = survey.data.normal[self.index]
         self.weight = survey.data.weight[self.index]
+        self.accuracy = survey.space.accuracy
+        self.error = survey.data.error[self.index]  # of a row's entries, as a share of the normal's length
         self.sample_activation, self.sample_on, _ = layers.units(survey.data.Y)
         self.kink_activation = layers(survey.data.kink[survey.data.kinked])  # of all kinks, not only open ones
         size = np.abs(survey.data.gradient).max(axis=(1, 2))
@@ -56,18 +65,24 @@ class PartialRows:
         """Entries at the units that are on, where the Jacobian determines them."""
         U, s, Vt = np.linalg.svd(self.jacobian, full_matrices=False)  # rows of units that are off are zero
         largest = np.maximum(s[:, :1], np.finfo(float).tiny)
-        keep = s > RANK * largest
+        keep = s > self.accuracy.at_least(RANK, 10) * largest
         units = self.on.sum(axis=1)
         self.rank = keep.sum(axis=1)
         inside = np.where(keep, np.einsum("nrd,nd->nr", Vt, self.normal), 0.0)
         self.misfit = np.linalg.norm(self.normal - np.einsum("nrd,nr->nd", Vt, inside), axis=1)
         smallest = np.take_along_axis(s, np.maximum(self.rank - 1, 0)[:, None], axis=1)[:, 0]
         self.full = (self.rank == units) & (units > 0) & (smallest >= WELL_POSED * largest[:, 0])
+        self.error = ERRORS * self.error / np.maximum(smallest, np.finfo(float).tiny)
         self.condition = np.where(self.full, largest[:, 0] / np.maximum(smallest, np.finfo(float).tiny), np.inf)
         with np.errstate(all="ignore"):
             row = np.einsum("nhr,nr->nh", U, np.where(keep, inside / s, 0.0))
         self.row = np.where(self.full[:, None] & self.on, row, 0.0)
         self.bias = -(self.row * self.activation).sum(axis=1)
+
+    @property
+    def outside(self) -> Array:
+        """Kinks [m] that cannot be of the next layer: their normals leave the row space of J."""
+        return np.asarray(self.misfit > OUTSIDE + ERRORS * self.survey.data.error[self.index])
 
     # -- which kinks agree --------------------------------------------------------------------------------------------
 
@@ -78,12 +93,15 @@ class PartialRows:
         mine, theirs = (row**2) @ known.T, known @ (row**2).T
         with np.errstate(all="ignore"):
             sine = 1 - dot**2 / (mine * theirs)
+            angle = SAME_ANGLE + self.error[:, None] / np.sqrt(mine) + self.error[None] / np.sqrt(theirs)
             scale = dot / theirs
             gap = np.abs(self.bias[:, None] - scale * self.bias[None])
             size = np.linalg.norm(self.activation, axis=1) * np.linalg.norm(row, axis=1)
             room = size[:, None] + np.abs(scale) * size[None] + np.abs(self.bias)[:, None]
-            agree = (sine < SAME_ANGLE**2) & (gap < SAME_ANGLE * room)
-        agree &= (known @ known.T >= min(SHARED, self.layers.width)) & (mine > 0) & (theirs > 0)
+            agree = (sine < angle**2) & (gap < angle * room)
+        shared = known @ known.T
+        agree &= (angle < np.where(shared < MANY_SHARED, *LARGEST_ANGLE)) & (mine > 0) & (theirs > 0)
+        agree &= shared >= min(SHARED, self.layers.width)
         np.fill_diagonal(agree, False)
         return np.asarray(agree)
 
@@ -96,7 +114,12 @@ class PartialRows:
         with np.errstate(all="ignore"):
             sine = np.sqrt(np.maximum(0, 1 - (along / np.linalg.norm(gradient, axis=1)) ** 2))
         size = abs(bias) + np.linalg.norm(self.activation, axis=1)
-        return np.asarray(seen & (np.abs(before) < 1e-6 * size) & (sine < 1e-4))
+        near = np.abs(before) < (self.accuracy.at_least(1e-6, SURE_ERRORS) + self._misplaced(self.index)) * size
+        return np.asarray(seen & near & (sine < 1e-4 + ERRORS * self.survey.data.error[self.index]))
+
+    def _misplaced(self, kinks: Array) -> Array:
+        """How far kinks may lie beside their hyperplane, as a share of the activations."""
+        return np.minimum(LARGEST_ANGLE[1], ERRORS * self.survey.data.error[kinks])
 
     def overlapping(self, row: Array, bias: float, known: Array) -> Array:
         """Kinks [m] that agree with a neuron on its known entries, and may know further ones."""
@@ -106,10 +129,13 @@ class PartialRows:
         mine, theirs = (part**2).sum(axis=1), (shared * row**2).sum(axis=1)
         with np.errstate(all="ignore"):
             sine = 1 - dot**2 / (mine * theirs)
+            angle = self.accuracy.at_least(SAME_ANGLE, SURE_ERRORS) + self.error / np.sqrt(mine)
             gap = np.abs(self.bias - dot / theirs * bias)
             size = np.linalg.norm(self.activation, axis=1) * np.linalg.norm(self.row, axis=1) + np.abs(self.bias)
-            good = (sine < SAME_ANGLE**2) & (gap < SAME_ANGLE * size)
-        return np.asarray(self.full & good & (shared.sum(axis=1) >= min(SHARED, self.layers.width)))
+            good = (sine < angle**2) & (gap < angle * size)
+        count = shared.sum(axis=1)
+        good &= angle < np.where(count < MANY_SHARED, *LARGEST_ANGLE)
+        return np.asarray(self.full & good & (count >= min(SHARED, self.layers.width)))
 
     def extending(self, row: Array, bias: float, known: Array, used: Array) -> Array:
         """Kinks [m] where rows show only in part that agree with a neuron for some choice of its unknown entries."""
@@ -126,7 +152,8 @@ class PartialRows:
             goal = np.append(self.normal[k], 0.0)
             solution, _, rank, _ = np.linalg.lstsq(system, goal, rcond=RANK)
             off = np.linalg.norm(system @ solution - goal)
-            good[k] = self.rank[k] >= rank + 2 and abs(solution[-1]) > 1e-6 and off < SAME_ANGLE
+            close = self.accuracy.at_least(SAME_ANGLE, SURE_ERRORS)
+            good[k] = self.rank[k] >= rank + 2 and abs(solution[-1]) > 1e-6 and off < close
         return good
 
     # -- a neuron from its kinks --------------------------------------------------------------------------------------
@@ -146,6 +173,11 @@ class PartialRows:
             return None
         determined = s[-2] / s[0] if len(s) > 1 else 1.0
         return row / size, float(solution[-1] / size), known, float(s[-1] / s[0]), float(determined)
+
+    def misfit_allowed(self, members: list[int]) -> float:
+        """How much the equations of kinks that are merged may contradict each other."""
+        allowed = self.accuracy.at_least(MISFIT, MISFIT_ERRORS)
+        return allowed + ERRORS * float(self.error[members].max()) if self.plain else allowed
 
     def equations(self, k: int, columns: Array) -> Array:
         """Homogeneous equations for (w[columns], b): J^T w is parallel to the normal, and w a + b is zero."""
@@ -188,12 +220,17 @@ class PartialRows:
 
         An interval with a kink elsewhere, in which the neuron changes sides too, counts for neither.
         """
-        side = self.sample_activation @ row + bias > 0
+        before = self.sample_activation @ row + bias
+        side, doubt = before > 0, SURE_ERRORS * self.accuracy.error
+        clear = np.abs(before) >= doubt * (abs(bias) + np.linalg.norm(self.sample_activation, axis=1))
         seen = np.asarray(~(self.sample_on & ~known).any(axis=1))
         data, flat = self.survey.data, self.sample_flat
         left, right = data.left, data.right
-        crossed = seen[left] & seen[right] & (side[left] != side[right]) & ~(flat[left] & flat[right])
+        visible = seen[left] & seen[right] & ~(flat[left] & flat[right])
+        crossed = visible & (side[left] != side[right])
         located = np.zeros(len(left), bool)
         size = abs(bias) + np.linalg.norm(self.kink_activation, axis=1)
-        located[data.kinked] = np.abs(self.kink_activation @ row + bias) < LOCATED * size
-        return crossed & data.kinked & located, crossed & ~data.kinked
+        near = self.accuracy.at_least(LOCATED, SURE_ERRORS) + self._misplaced(np.flatnonzero(data.kinked))
+        located[data.kinked] = np.abs(self.kink_activation @ row + bias) < near * size
+        there = crossed if not doubt else visible  # imprecise samples may lie on the wrong side of the hyperplane
+        return there & data.kinked & located, crossed & ~data.kinked & clear[left] & clear[right]

@@ -29,7 +29,7 @@ SURE = 8
 """Kinks that make a neuron sure."""
 CHANGING = 0.15
 """Share of the sure neurons of the layer that change sides among the kinks of a candidate."""
-MISFIT, DETERMINED = 1e-6, 1e-9
+DETERMINED = 1e-9
 GROWTHS = 20
 
 
@@ -78,7 +78,7 @@ def _neuron(rows: PartialRows, members: list[int], used: Array) -> tuple[Neuron 
         if solved is None:
             return None, members
         row, bias, known, misfit, determined = solved
-        if misfit > MISFIT or determined < DETERMINED or determined < 10 * misfit:
+        if misfit > rows.misfit_allowed(members) or determined < DETERMINED or determined < 10 * misfit:
             if len(members) <= 2:
                 return None, members
             members = members[: max(2, len(members) // 2)]  # the seed with fewer of its neighbours

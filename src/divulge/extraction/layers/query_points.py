@@ -101,6 +101,7 @@ def hyperplane_points(
         good &= (Y > 0).all(axis=1)
     normal = neuron.row @ layers.maps(Y)[2]
     length = np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-12)
+    good &= length[:, 0] > 1e-12  # else the neuron does not depend on the point there
     room = ROOM * space.beside * np.median(np.abs(Y), axis=1, keepdims=True) * normal / length
     good &= ~layers.cross(Y - room, Y + room)  # projections between two cells may end where they meet
     return np.asarray(Y[good])

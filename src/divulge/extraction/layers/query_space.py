@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from divulge.extraction.gradients.affine_maps import TargetMaps
+from divulge.extraction.layers.accuracy import Accuracy
 from divulge.extraction.layers.known_layers import Array
 
 SMALL = 0.01
@@ -24,14 +25,21 @@ BESIDE = (0.2, 2.0)
 """How much the coordinates of points around others differ from theirs, as shares of them: least and most."""
 
 
+BESIDE_ERROR = 3e3
+"""How far from a hyperplane to ask at least, in multiples of the gradients' relative error."""
+
+
 class QuerySpace(ABC):
     """Coordinates y of queries; ``first`` is the layer that they are activations of, None if they are inputs."""
 
     beside = 1e-5
     """How far from a hyperplane to ask whether it is a kink, as a share of the coordinates."""
 
-    def __init__(self, inputs: int, first: tuple[Array, Array] | None = None) -> None:
+    def __init__(
+        self, inputs: int, first: tuple[Array, Array] | None = None, accuracy: Accuracy | None = None
+    ) -> None:  # fmt: skip
         self.inputs, self.first = inputs, first
+        self.accuracy = accuracy or Accuracy()
         self.dim = inputs
         if first is not None:
             self.dim = len(first[1])
@@ -55,6 +63,13 @@ class QuerySpace(ABC):
     def kept_inside(self, Y: Array, rng: np.random.Generator, size: float) -> Array:
         """The points with coordinates below zero moved to small positive ones, where coordinates are activations."""
         return np.maximum(Y, size * rng.random(Y.shape)) if self.positive else Y
+
+    def clear_of_zero(self, Y: Array) -> Array:
+        """The points with activations raised to where an imprecise first layer leaves no doubt that they are on."""
+        doubt = BESIDE_ERROR * self.accuracy.error
+        if not self.positive or not doubt:
+            return Y
+        return np.asarray(np.maximum(Y, doubt * np.linalg.norm(Y, axis=1, keepdims=True) / np.sqrt(self.dim)))
 
     def around(self, Y: Array, rng: np.random.Generator) -> Array:
         """Points near and less near to others, in cells beside theirs: coordinates change by shares of themselves."""
@@ -80,8 +95,11 @@ class QuerySpace(ABC):
 class GradientSpace(QuerySpace):
     """Coordinates in which gradients are asked."""
 
-    def __init__(self, target: TargetMaps, first: tuple[Array, Array] | None = None) -> None:
-        super().__init__(target.inputs, first)
+    def __init__(
+        self, target: TargetMaps, first: tuple[Array, Array] | None = None, accuracy: Accuracy | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(target.inputs, first, accuracy)
+        self.beside = self.accuracy.at_least(self.beside, BESIDE_ERROR)
         self._target = target
 
     def maps(self, Y: Array) -> tuple[Array, Array]:

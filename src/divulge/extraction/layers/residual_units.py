@@ -20,8 +20,8 @@ from divulge.extraction.layers.survey import Survey
 MOST_SAMPLES, A_PATTERN = 80, 3
 """Contradicting samples that are looked at, those in which most units are on first, and how many have the same on."""
 MOST_UNITS = 6
-WRONG = 1e-7
-"""Residuals above this share of the gradients' size contradict the copy."""
+WRONG, WRONG_ERRORS = 1e-7, 1e4
+"""Residuals above this share of the gradients' size, and so many times their error, contradict the copy."""
 RANK = 1e-9
 CONSISTENT = 1e-5
 """Equations agree if they leave less than this share of their right sides."""
@@ -79,7 +79,8 @@ def _equations(survey: Survey, layers: KnownLayers, below: KnownLayers, output: 
     gradient = data.gradient - np.einsum("kh,nhd->nkd", output.weight, slopes)
     size = np.abs(data.gradient).max()
     scale = 1 / (1 + np.linalg.norm(data.Y, axis=1))
-    wrong = (np.abs(off).max(axis=1) * scale > WRONG * size) & (np.abs(gradient).max(axis=(1, 2)) > WRONG * size)
+    least = survey.space.accuracy.at_least(WRONG, WRONG_ERRORS) * size
+    wrong = (np.abs(off).max(axis=1) * scale > least) & (np.abs(gradient).max(axis=(1, 2)) > least)
     index = np.flatnonzero(wrong)
     activation, on, jacobian = below.maps(data.Y[index])
     found: list[_Equation] = []

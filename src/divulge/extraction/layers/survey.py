@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from divulge.extraction.gradients.affine_maps import SampleLines
-from divulge.extraction.gradients.kink_search import KinkSearch, Samples, Tolerance
+from divulge.extraction.gradients.kink_search import CLOSEST, RANK_ONE, KinkSearch, Samples, Tolerance
+from divulge.extraction.layers.accuracy import Accuracy
 from divulge.extraction.layers.known_layers import Array
 from divulge.extraction.layers.query_space import QuerySpace
 
@@ -20,6 +21,9 @@ JUMP = 1e-10
 """Smallest change of the gradient that is a kink, as a share of the gradient."""
 ROUNDING = 2e-14
 """Error of values, as a share of the sizes of values and slopes: some 100 units in the last place."""
+ERRORS, VALUE_ERRORS, RANK_ONE_ERRORS = 10.0, 3.0, 300.0
+"""Imprecise answers: jumps above so many times the error of gradients are kinks, values differ by at most so many times
+it, and jumps of one neuron have rank one up to so many times it."""
 STRONG = 0.1
 """Kinks whose jump is a smaller share of the gradient than this count less, in proportion."""
 
@@ -38,6 +42,7 @@ class Batch:
     normal: Array  # [m, dim]
     strength: Array  # [m] jump as a share of the gradient
     weight: Array  # [m] how much the equations of each kink count
+    error: Array  # [m] relative error of the normal, beyond what float64 has
 
 
 class Survey:
@@ -73,16 +78,18 @@ class Survey:
 
     def add_points(self, Y: Array) -> None:
         """Ask single points: samples without intervals."""
+        Y = self.space.clear_of_zero(Y)
         value, gradient = self.space.maps(Y)
         none = np.zeros((0, Y.shape[1]))
         count, index, flags = np.zeros(0), np.zeros(0, int), np.zeros(0, bool)
-        self.append(Batch(Y, value, gradient, index, index, flags, none, none, count, count), 0)
+        self.append(Batch(Y, value, gradient, index, index, flags, none, none, count, count, count), 0)
 
 
 def search_segments(survey: Survey, begin: Array, end: Array, start: list[float], *, spread: float) -> None:
     """All kinks of segments from gradients, added to a survey."""
-    along = end - begin
     space = survey.space
+    begin, end = (space.clear_of_zero(Y) for Y in (begin, end))
+    along = end - begin
 
     def ask(line: torch.Tensor, t: torch.Tensor) -> Samples:
         i, s = line.numpy(), t.numpy()
@@ -92,9 +99,9 @@ def search_segments(survey: Survey, begin: Array, end: Array, start: list[float]
 
     places = torch.tensor([start] * len(begin), dtype=torch.float64)
     search = KinkSearch(ask, places, Tolerance(jump=0.0, value=0.0, drift=0.0), spread=spread, quick=True)
-    search.set_tolerance(tolerance_of(search.samples))
+    search.set_tolerance(tolerance_of(search.samples, space.accuracy))
     search.run()
-    survey.append(batch_of(search, begin, along), len(begin))
+    survey.append(batch_of(search, begin, along, space.accuracy), len(begin))
 
 
 def search_again(survey: Survey, lines: SampleLines) -> None:
@@ -108,22 +115,28 @@ def search_again(survey: Survey, lines: SampleLines) -> None:
         value, gradient = lines.target.maps(lines.at(line, t))
         return Samples(line, t, value, torch.einsum("nkd,nd->nk", gradient, lines.directions[line]), gradient)
 
-    search = KinkSearch(lambda line, t: known, known.t[None], tolerance_of(known), quick=True)
+    accuracy = survey.space.accuracy
+    search = KinkSearch(lambda line, t: known, known.t[None], tolerance_of(known, accuracy), quick=True)
     search.ask = ask
     search.run()
-    survey.append(batch_of(search, begin, along), 1)
+    survey.append(batch_of(search, begin, along, accuracy), 1)
 
 
-def tolerance_of(samples: Samples) -> Tolerance:
+def tolerance_of(samples: Samples, accuracy: Accuracy) -> Tolerance:
     """What counts as equal, from the sizes of the first answers."""
     assert samples.gradient is not None
     near = samples.t.abs() <= 1.0
     size = float(samples.gradient.flatten(1).norm(dim=1).max())
     slope, level = float(samples.slope.norm(dim=1).max()), float(samples.value[near].norm(dim=1).max())
-    return Tolerance(jump=JUMP * size, value=ROUNDING * (slope + level + size), drift=ROUNDING * (slope + size))
+    rounding = accuracy.at_least(ROUNDING, VALUE_ERRORS)
+    return Tolerance(
+        jump=accuracy.at_least(JUMP, ERRORS) * size, value=rounding * (slope + level + size),
+        drift=rounding * (slope + size), closest=accuracy.at_least(CLOSEST, ERRORS),
+        rank_one=accuracy.at_least(RANK_ONE, RANK_ONE_ERRORS),
+    )  # fmt: skip
 
 
-def batch_of(search: KinkSearch, begin: Array, along: Array) -> Batch:
+def batch_of(search: KinkSearch, begin: Array, along: Array, accuracy: Accuracy) -> Batch:
     """The samples of a finished search and the kinks between them."""
     samples = search.samples
     assert samples.gradient is not None
@@ -137,6 +150,7 @@ def batch_of(search: KinkSearch, begin: Array, along: Array) -> Batch:
         Y=begin[line] + t[:, None] * along[line], value=samples.value.numpy(), gradient=jacobian, left=left,
         right=right, kinked=kinked, kink=begin[line[left]] + crossing[:, None] * along[line[left]], normal=normal,
         strength=strength, weight=np.minimum(1.0, strength / STRONG),
+        error=np.minimum(1.0, accuracy.error / np.maximum(strength, np.finfo(float).tiny)),
     )  # fmt: skip
 
 

@@ -157,7 +157,7 @@ def _batch(cut: _Cut, cells: Cells, found: Gradients) -> Batch:
     weight[kinked] = np.where(trusted, np.minimum(1.0, FULL_WEIGHT / error), UNTRUSTED)
     return Batch(
         Y=Y, value=value, gradient=jacobian[owner], left=left, right=left + 1, kinked=kinked, kink=kink, normal=normal,
-        strength=strength, weight=weight,
+        strength=strength, weight=weight, error=np.zeros(len(left)),
     )  # fmt: skip
 
 

@@ -215,7 +215,7 @@ def _answers(source: Any, make: OracleMaker, access: Access, data: _Data) -> tup
 
 
 def _threshold_behind_labels(source: Any, options: AuditOptions, rows: Tensor | None) -> float | None:
-    """Where the single answer of a function or a graph decides, of which the audit's oracles show the decisions only."""
+    """Where the single answer of a function or a graph decides, that shows its decisions only."""
     if is_address(source) or isinstance(source, nn.Module) or is_estimator(source):
         return None  # which say so themselves
     with suppress(DivulgeError):

@@ -38,7 +38,7 @@ from divulge.oracles.region import Region
 
 CHECKS = 2000
 FEWEST_CHECKS = 100
-PRECISION = 1e-12
+PRECISION = 1e-13
 """Of a boundary point, relative to the length of a typical input: a label for each further bit of every parameter."""
 NARROWEST = 0.2
 """A box must be this many standard deviations wide, or there is nothing to follow inside it."""

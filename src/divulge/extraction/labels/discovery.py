@@ -17,7 +17,7 @@ from divulge.extraction.labels.trials import Trials
 MANY_INPUTS = 40
 """From here on a facet costs more than a slice: no other is measured while a pencil waits."""
 PATIENCE = 3
-"""Slices in a row without a new neuron after which any corner is measured while pencils wait."""
+"""Slices without a new neuron, for each pencil that waits, after which any corner is measured."""
 SLIGHT, SLIGHT_PENCILS = 1e-3, 2
 """So many pencils of turns smaller than this may wait: they are imprecise, and more of them are of the same neuron."""
 UNRELATED, UNRELATED_SLICES = 10, 5
@@ -33,6 +33,9 @@ RATIOS = np.geomspace(1e-2, 1e2, 41)
 """Slopes on one side of such a neuron, relative to those on the other, among which one is chosen."""
 RANK = 1e-4
 """Smallest singular value of neurons of unit length that are independent."""
+PRECISE, DECADES = 0.01, 4
+"""Largest error of a facet that is derived, in largest angles between measurements, and how many decades below it the
+most precise ones begin."""
 FRUITLESS = 6
 """Slices in a row without a new neuron after which the search ends."""
 SHORTEST, SLIGHTEST = 1e-4, 1e-6
@@ -65,9 +68,11 @@ class Discovery:
 
     def run(self) -> None:
         """Measure facets at corners of unknown neurons, cheapest first, with more slices where pencils wait."""
-        fruitless = 0
+        fruitless, found = 0, len(self.neurons)
         while True:
             self.update()
+            if len(self.neurons) > found:
+                fruitless, found = 0, len(self.neurons)
             if len(self.survey.facets) >= FEW_FACETS and along_axes(self.survey.facets):
                 return
             if self.deep if self.depth_tried else self.deeper:
@@ -84,10 +89,8 @@ class Discovery:
                 continue
             if not self.pencils or len(self.survey.slices) >= self.most_slices or fruitless >= FRUITLESS:
                 return
-            found = len(self.neurons)
             self.another_slice()
-            self.update()
-            fruitless = 0 if len(self.neurons) > found else fruitless + 1
+            fruitless += 1
 
     def _worth_measuring(self, fruitless: int) -> list[Corner]:
         """Candidates that are hardly of a neuron that a pencil waits for already: those of the same slice."""
@@ -96,7 +99,7 @@ class Discovery:
             choice = [c for c in choice if c.turn >= SLIGHT]
         if len(self.pencils) >= UNRELATED and self._mostly_crossed:
             return []
-        if not self.pencils or fruitless >= PATIENCE:
+        if fruitless >= PATIENCE * len(self.pencils):
             return choice
         if self.survey.inputs >= MANY_INPUTS:
             return []
@@ -155,17 +158,26 @@ class Discovery:
         return W, np.array([n.b for n in self.neurons])
 
     def derive(self) -> None:
-        """Facets without further labels: past a corner of a known neuron one point of the next edge gives its facet."""
-        again = True
-        while again:
-            again = False
-            for c in self.survey.corners():
-                if c.neuron is None:
-                    continue
-                for known, new in ((c.before, c.after), (c.after, c.before)):
-                    if known.facet is not None and new.facet is None:
-                        new.facet = self._beyond(known.facet, self.neurons[c.neuron], new)
-                        again |= new.facet is not None
+        """Facets without further labels: past a corner of a known neuron one point of the next edge gives its facet.
+
+        The most precise go first, because errors add up from facet to facet and the first that is found stays.
+        """
+        for precise in PRECISE * self.survey.tolerances.loose * np.logspace(-DECADES, 0, DECADES + 1):
+            while self._derive_to(float(precise)):
+                pass
+
+    def _derive_to(self, precise: float) -> bool:
+        """Derive facets up to an error; whether there was one."""
+        found = False
+        for c in self.survey.corners():
+            if c.neuron is None:
+                continue
+            for known, new in ((c.before, c.after), (c.after, c.before)):
+                if known.facet is not None and new.facet is None and known.facet.error < precise:
+                    facet = self._beyond(known.facet, self.neurons[c.neuron], new)
+                    if facet is not None and facet.error < precise:
+                        new.facet, found = facet, True
+        return found
 
     def _beyond(self, facet: Facet, neuron: Neuron, edge: Edge) -> Facet | None:
         """The facet of an edge past a neuron's hyperplane; the edge's second point checks it."""
@@ -182,7 +194,7 @@ class Discovery:
         noise = t.resolution / t.spread
         own = math.hypot(facet.error, beta * neuron.error, beta * noise / lever[k]) / float(np.linalg.norm(new))
         error = own + noise
-        if error > 10 * t.loose or miss > 10 * (error + t.tight):
+        if miss > 10 * (error + t.tight):
             return None
         base = edge.slice.lift(edge.extent(t.spread)[0])
         normal = new[:-1] / size

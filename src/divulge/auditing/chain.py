@@ -7,15 +7,17 @@ attacks meet.
 from __future__ import annotations
 
 from divulge.core.errors import AttackFailed
-from divulge.extraction import Extraction
+from divulge.extraction import Extraction, LabelCopy
 from divulge.models import MLP
 from divulge.reconstruction import rebalance
 
 
-def weights_of_copy(extraction: Extraction) -> MLP:
+def weights_of_copy(extraction: Extraction | LabelCopy) -> MLP:
     """The homogeneous network that an exact extraction copied, with all its layers oriented and balanced.
 
-    The units of a deeper copy have their active sides already; only their scales are open.
+    The units of a deeper copy have their active sides already; only their scales are open. A copy from labels leaves a
+    positive factor of the output open too. Reconstruction does not need it: in the stationarity equation it is a factor
+    of the multipliers, which are unknown.
     """
     if not extraction.exact:
         raise AttackFailed(

@@ -169,6 +169,8 @@ class OneHiddenLayer:
             if network.distance(rows, pairs, t.spread).max() < t.tight:
                 value, gradient = network.difference(rows[2:], pairs[2:])
                 size = float(np.linalg.norm(gradient[0]))
+                if size == 0:  # of a copy that is constant here
+                    continue
                 normal = gradient[0] / size
                 offset = float(normal @ middle - value[0] / size)
                 edge.facet = Facet(normal, offset, edge.pair, rows[:2], 0.0, 0.01 * t.tight, middle)

@@ -87,8 +87,9 @@ def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) ->
     far, worst = 1 - measured.rows, 1 - min(measured.near.values(), default=1.0)
     if discovery.deep:
         return (
-            "The boundary bends at hyperplanes that it crosses elsewhere without a bend: the target has more than one "
-            f"hidden layer, and a copy with two does not fit. The copy decides otherwise on {far:.2%} of fresh rows."
+            "The boundary bends at hyperplanes that it crosses elsewhere without a bend, and a copy with two hidden "
+            "layers does not fit: the target has more hidden layers, or neurons so nearly parallel that labels do not "
+            f"tell them apart. The copy decides otherwise on {far:.2%} of fresh rows."
         )
     return (
         f"The copy decides otherwise on {far:.2%} of fresh rows and on {worst:.1%} of rows near the boundary: the "

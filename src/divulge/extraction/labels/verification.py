@@ -21,6 +21,9 @@ REPAIR_DISTANCE = 1e-7
 SEGMENTS = 40
 """Random segments for each boundary point wanted."""
 MOST_REPAIRS = 2
+FLAT, STEEP_ROWS = 1e-4, 1000
+"""Logits are flat where they are less steep than this share of their steepest among so many rows: where no neuron of a
+network without an output bias is on, its logit is 0, and that of the copy is rounding."""
 CLEAR = 10 * DISTANCES[-1]
 """A row this far from the copy's boundary, relative to its size, is decided by no rounding."""
 INSIDE = 3.0
@@ -177,7 +180,9 @@ def contradicts_earlier_answers(copy: Decides, source: LabelSource, spread: floa
         return False
     value, gradient = copy.difference(rows[other], np.stack([decided[other], labels[other]], axis=1))
     size = np.linalg.norm(rows[other], axis=1)
-    away = np.abs(value) / np.maximum(np.linalg.norm(gradient, axis=1), 1e-300)
+    some = rows[:: max(1, len(rows) // STEEP_ROWS)]
+    steepest = np.linalg.norm(copy.difference(some, np.tile([0, 1], (len(some), 1)))[1], axis=1).max()
+    away = np.abs(value) / np.maximum(np.linalg.norm(gradient, axis=1), max(FLAT * steepest, 1e-300))
     inside = size <= INSIDE * spread
     other = other[inside & (away > CLEAR * (spread + size))]
     if source.lead == 1:

@@ -29,7 +29,7 @@ def test_weights_come_back_from_labels_up_to_one_factor(seed: int) -> None:
     model = _homogeneous(seed)
     stolen = divulge.extraction.from_labels(divulge.oracle(model, access="label"), seed=seed, checks=300)
     copy = weights_of_copy(stolen)
-    true, found = model[0].weight, [layer for layer in copy if isinstance(layer, nn.Linear)][0].weight.detach()
+    true, found = model[0].weight, next(layer for layer in copy if isinstance(layer, nn.Linear)).weight.detach()
     cosine = nn.functional.normalize(found, dim=1) @ nn.functional.normalize(true, dim=1).T
     assert torch.allclose(cosine.max(dim=1).values, torch.ones(5, dtype=torch.float64), atol=1e-9)
     ratio = found.norm(dim=1) / true[cosine.argmax(dim=1)].norm(dim=1)

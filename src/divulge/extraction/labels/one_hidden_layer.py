@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -26,6 +27,8 @@ FIRST_SLICES = 2
 DETERMINED = 1e-8
 """Ratio of singular values up to which the output layer is taken as determined."""
 POLISH_ROUNDS = 3
+PARALLEL = 1e-3
+"""Neurons nearer to each other than this, as homogeneous rows of unit length, may be one that was found twice."""
 
 
 @dataclass(eq=False)
@@ -72,7 +75,34 @@ class OneHiddenLayer:
         network = self._solve(POLISH_ROUNDS)
         if self.discovery.drop(self._idle(network)):
             network = self._solve(POLISH_ROUNDS)
+        while (fewer := self._without_double(network)) is not None:
+            network = fewer
         return network
+
+    def _without_double(self, network: LabelNetwork) -> LabelNetwork | None:
+        """The copy without the lighter of two nearly parallel neurons, if it explains as many points.
+
+        A corner that was measured imprecisely may give a neuron again, a little off.
+        """
+        discovery, left_out = self.discovery, self.left_out
+        spread = self.survey.tolerances.spread
+        rows = [neuron.homogeneous(spread) for neuron in discovery.neurons]
+        weight = np.linalg.norm(network.V, axis=0) * np.linalg.norm(network.W, axis=1)
+        lighter = {
+            min(i, j, key=lambda n: float(weight[n]))
+            for i, j in combinations(range(len(rows)), 2)
+            if np.linalg.norm(rows[i] - math.copysign(1.0, float(rows[i] @ rows[j])) * rows[j]) < PARALLEL
+        }
+        for double in sorted(lighter, key=lambda n: float(weight[n])):
+            before, layer = list(discovery.neurons), self.layer
+            discovery.drop([double])
+            self._solve(POLISH_ROUNDS)  # makes the neuron that is left more precise
+            fewer = self._solve(POLISH_ROUNDS)
+            if self.left_out <= left_out:
+                return fewer
+            discovery.neurons, self.network, self.layer, self.left_out = before, network, layer, left_out
+            discovery.restart()
+        return None
 
     def _idle(self, network: LabelNetwork) -> list[int]:
         """Neurons without a part in the output: hyperplanes on which corners agreed by chance."""

@@ -32,6 +32,7 @@ from divulge.informed.shadow_models.training import Shadows
 from divulge.training import Recipe
 from divulge.training.batched.shared_setup import with_row
 from experiments.papers.balle_pages import judged, table
+from experiments.papers.balle_zero_gradients import zero_gradients
 from experiments.plan import Plan
 
 Rows = tuple[Tensor, Tensor]
@@ -93,6 +94,7 @@ def run(plan: Plan) -> dict[str, Any]:
         "shadow models, ReLU": lambda: shadow_curve(lab, "relu"),
         "direct from shadow models, ReLU": lambda: from_shadows(lab, "relu"),
         "gradient norms (appendix L)": lambda: gradient_norms(lab),
+        "zero gradients (figure 22)": lambda: zero_gradients(*_pictures(lab, 8)[:3], out),
         "out-of-distribution shadows": lambda: other_distribution(lab),
         "reconstructor network": lambda: reconstructor_network(lab),
     }

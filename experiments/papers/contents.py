@@ -183,7 +183,9 @@ ITEMS: tuple[Item, ...] = (
          "", "not run"),
     Item(BALLE, "Figure 21, appendix L", "error against the norm of the gradient", "a weak correlation",
          "rank correlation 0.65 by ridge", "40 targets", _BALLE, "as printed"),
-    Item(BALLE, "Figure 22", "why ReLU is harder", "gradients of two targets", "no figure", "", "", "not run"),
+    Item(BALLE, "Figure 22", "why ReLU is harder", "more than 80 % zeros in gradients of the convolutions",
+         "16% and 32% in the convolutions, 90% and 86% in the dense layers; none with ELU", "8 targets, 50 known",
+         "divulge reproduce balle --only 'figure 22'", "smaller"),
     Item(BALLE, "Tables V to VIII", "architectures and settings", "settings", "the same networks", "", _BALLE,
          "as printed"),
 )  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 
 from divulge.core.progress import report
 from divulge.extraction.layers.candidate_test import confirmed
+from divulge.extraction.layers.cell_spans import sides_from_cells
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.leftover_kinks import seldom_on
 from divulge.extraction.layers.linear_units import linear_part
@@ -32,6 +33,8 @@ UNSEEN_SHARE = 0.02
 """Share of a layer's entries that may stay unseen before the layer above is tried, times the patience."""
 SELDOM, SELDOM_AT_FIRST = 10, 6
 """Neurons with fewer kinks are tested before they are believed, and before their entries are looked for."""
+ASK_CELLS = 2
+"""Patience from which on the sides of neurons are asked for in single cells."""
 PATIENT = 4
 """Patience from which on a neuron of unknown side is kept with both."""
 POINTS_A_NEURON = 4
@@ -171,9 +174,9 @@ class LayerSearch:
     def _with_layer(self, layers: KnownLayers, found: list[Neuron], last: bool) -> KnownLayers | None:
         """The layers with the neurons on top, turned to their active sides; None if more must be known first.
 
-        Where gradients leave the span of the rows, neurons that are always on are added (``linear_units.py``). In the
-        last layer identity units carry what a neuron of unknown side leaves, which is linear. In a layer between, such
-        a neuron is kept with both sides at last.
+        Where gradients leave the span of the rows, neurons that are always on are added (``linear_units.py``, and
+        ``cell_spans.py`` with queries). In the last layer identity units carry what a neuron of unknown side leaves,
+        which is linear. In a layer between, such a neuron is kept with both sides at last.
         """
         weight = np.array([neuron.row for neuron in found])
         bias = np.array([neuron.bias for neuron in found])
@@ -183,6 +186,8 @@ class LayerSearch:
         unknown = sign == 0
         if unknown.any() and not last:
             linear = linear_part(self.survey, layers, weight, bias, self.rng)
+            if linear is None and self.patience >= ASK_CELLS and len(layers) and self.survey.has_gradients:
+                linear = sides_from_cells(self.survey, layers, weight, bias, self.rng)
             if linear is not None:
                 rows = np.concatenate([weight * linear.sign[:, None], linear.rows])
                 mask = np.arange(len(rows)) >= len(weight)

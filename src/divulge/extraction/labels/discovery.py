@@ -17,7 +17,7 @@ from divulge.extraction.labels.trials import Trials
 MANY_INPUTS = 40
 """From here on a facet costs more than a slice: no other is measured while a pencil waits."""
 PATIENCE = 3
-"""Slices without a new neuron, for each pencil that waits, after which any corner is measured."""
+"""Slices for which a pencil may wait before others are measured beside it."""
 SLIGHT, SLIGHT_PENCILS = 1e-3, 2
 """So many pencils of turns smaller than this may wait: they are imprecise, and more of them are of the same neuron."""
 UNRELATED, UNRELATED_SLICES = 10, 5
@@ -79,7 +79,7 @@ class Discovery:
                 return
             if self.unrelated:
                 return
-            choice = self._worth_measuring(fruitless)
+            choice = self._worth_measuring()
             if choice:
                 self._measure(choice[: self.beside])
                 continue
@@ -92,14 +92,14 @@ class Discovery:
             self.another_slice()
             fruitless += 1
 
-    def _worth_measuring(self, fruitless: int) -> list[Corner]:
+    def _worth_measuring(self) -> list[Corner]:
         """Candidates that are hardly of a neuron that a pencil waits for already: those of the same slice."""
         choice = self.candidates()
         if sum(p.corner.turn < SLIGHT for p in self.pencils) >= SLIGHT_PENCILS:
             choice = [c for c in choice if c.turn >= SLIGHT]
         if len(self.pencils) >= UNRELATED and self._mostly_crossed:
             return []
-        if fruitless >= PATIENCE * len(self.pencils):
+        if all(len(self.survey.slices) - pencil.slices >= PATIENCE for pencil in self.pencils):
             return choice
         if self.survey.inputs >= MANY_INPUTS:
             return []
@@ -126,7 +126,7 @@ class Discovery:
         self.survey.measure([edge for c in corners for edge in (c.before, c.after)])
         for c in corners:
             if c.before.facet is not None and c.after.facet is not None:
-                self.pencils.append(Pencil.of(c, self.survey.tolerances.spread))
+                self.pencils.append(Pencil.of(c, self.survey.tolerances.spread, len(self.survey.slices)))
 
     def explain(self) -> None:
         """Mark the corners that lie on a neuron's hyperplane."""

@@ -68,10 +68,12 @@ class Pencil:
     basis: Array  # [2, d + 1] orthonormal
     error: float
     facets: Array  # [2, 2] the facets in that basis
+    slices: int = 0
+    """How many slices there were when it was found."""
 
     @staticmethod
-    def of(corner: Corner, spread: float) -> Pencil:
-        """Of a corner both of whose facets are known."""
+    def of(corner: Corner, spread: float, slices: int) -> Pencil:
+        """Of a corner both of whose facets are known, found after so many slices."""
         one, two = corner.before.facet, corner.after.facet
         assert one is not None
         assert two is not None
@@ -79,7 +81,8 @@ class Pencil:
         cosine = float(rows[0] @ rows[1])
         sine = float(np.linalg.norm(rows[1] - rows[0])) if cosine > 0 else math.sqrt(max(1e-30, 1 - cosine**2))
         basis = np.linalg.qr(np.stack([rows[0], rows[1] - rows[0]]).T)[0].T
-        return Pencil(corner, basis, math.hypot(one.error, two.error) / max(sine, 1e-12), rows @ basis.T)
+        error = math.hypot(one.error, two.error) / max(sine, 1e-12)
+        return Pencil(corner, basis, error, rows @ basis.T, slices)
 
     def allows(self, angles: Array) -> Array:
         """Whether the hyperplanes at these angles of the basis may be the neuron's: r > 0, and no facet itself."""

@@ -7,7 +7,8 @@ other factor (``rows.py``, ``search.py``). Of the separated and the assembled in
 better with the range of values and with the units that were never on (``evidence.py``).
 
 An input is certified if its row vanishes at more units than can be forced, no mixture of rows vanishes there, and the
-input itself lies in the range and leaves those units off.
+input itself lies in the range and leaves those units off. It is also certified by its own values: by zeros that no
+mixture has (``sparse.py``), or if all of them are levels of 8 bits and mixtures are not (``grid.py``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from divulge.reconstruction.known_start import labels, pictures, tables
 from divulge.reconstruction.known_start.derivatives import derivatives_of
 from divulge.reconstruction.known_start.difference import LayerPair, Span, Spectrum, difference, span_of
 from divulge.reconstruction.known_start.evidence import Evidence, evidence
+from divulge.reconstruction.known_start.grid import grid_of
 from divulge.reconstruction.known_start.inversion import invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
 from divulge.reconstruction.known_start.search import Factors, Separate, corrected, search, unclaimed
@@ -89,7 +91,8 @@ def reconstruct(
     d = math.prod(layer.input_shape)
     bounds = checked_bounds(d, mean, value_range)
     slopes = derivatives_of((base, model), layer.name, layer.input_shape)
-    factors = search(span, layer.pair, _separation(span, layout, seed, end), slopes, seed=seed, end=end)
+    grid = None if inside else grid_of(span, bounds, layout)
+    factors = search(span, layer.pair, _separation(span, layout, seed, end), slopes, grid, seed=seed, end=end)
     if not inside:
         bounds = _with_mean(bounds, span, factors)
     found = _best(span, layer.pair, factors, None if inside else bounds)
@@ -214,8 +217,8 @@ def _with_mean(bounds: ValueBounds | None, span: Span, factors: Factors) -> Valu
     """The bounds with a mean: none was subtracted if the inputs lie in the range, otherwise the inferred one."""
     if bounds is None or bounds.mean is not None:
         return bounds
-    c = torch.linalg.pinv(factors.rows.q.T) if factors.sure == span.rank else factors.separated
-    X = span.inputs(c)
+    c = factors.exact if len(factors.exact) else factors.separated
+    X = span.inputs(torch.linalg.pinv(factors.rows.q.T) if factors.sure == span.rank else c)
     low, high = torch.as_tensor(bounds.low).to(X), torch.as_tensor(bounds.high).to(X)
     over = ((low - 0.1 * bounds.width > X) | (high + 0.1 * bounds.width < X)).double().mean(dim=1)
     zero = torch.zeros(span.input_dim).to(X)

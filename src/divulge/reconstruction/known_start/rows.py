@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from divulge.reconstruction.known_start.difference import Span
+from divulge.reconstruction.matching import correlation
 
 CERTAIN = 6.0
 """Standard deviations of the rounding within which an entry counts as zero."""
-LOOSE = (1e-3, 1e-3, 1e-4, 1e-5, 0.0)
-"""Shares of the root mean square entry that count as zero while a direction is made exact, round by round."""
+LOOSE, CLOSE = (1e-3, 1e-3, 1e-4, 1e-5, 0.0), (3e-5, 1e-5, 0.0, 0.0)
+"""Shares of the root mean square entry that count as zero while a direction is made exact, round by round: as a rule,
+and after large steps."""
 OWN_SHARE = 0.02
 """A zero is also below this share of the largest value that its unit can take in the span."""
 SMALLEST = 0.02
@@ -35,8 +37,10 @@ LED, FADED = 15, 1e-3
 ALIKE = 0.95
 """Correlation from which on two candidates may be the same input."""
 BATCH = 64
-LEVERAGE = 0.995
-"""The largest leverage of a zero of a certain row."""
+MARGIN = 8
+"""Zeros, at least, beyond those that can be forced."""
+LEVERAGE, LEVERAGE_WITHIN = 0.995, 0.9
+"""The largest leverage of a zero of a certain row: of one that was looked for among all directions, and among fewer."""
 FEW_BY_CHANCE, FEWEST_EXCLUDING = 0.5, 4
 """Zeros expected by chance below which every direction needs to be excluded by few zeros only."""
 
@@ -49,6 +53,9 @@ class Weights:
     """Of how far off a unit is, in the weight of its zero."""
     lead: float = 5.0
     """Weight of what the derivatives and the other candidates say."""
+    large_steps: bool = False
+    """Whether training began with large steps. Then the derivatives say little, and small entries need not be zeros. A
+    unit that moved far may have been on in between, so how far off it is counts as a share of its movement."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,8 @@ class Rows:
     """[m]: how many entries are small."""
     active: Tensor
     """[m]: the share of the pre-activation at the zeros that is positive, for the input that led to the row."""
+    free: Tensor
+    """[m]: the dimensions in which the direction was looked for: certain inputs have no share in the rows of others."""
 
     def __len__(self) -> int:
         return len(self.q)
@@ -88,25 +97,26 @@ class Rows:
         alone exclude its parts, so their leverage is 1. Where rounding makes zeros by chance, every direction must be
         excluded by more zeros than can be forced.
         """
-        fewest = least(self.q.shape[1])
+        fewest = self.free + (self.free // 10).clamp_min(MARGIN)
         isolated = torch.where(self.chance < FEW_BY_CHANCE, FEWEST_EXCLUDING, fewest)
-        sure: Tensor = (self.zeros >= fewest) & (self.isolated >= isolated) & (self.leverage <= LEVERAGE)
+        highest = torch.where(self.free < self.q.shape[1], LEVERAGE_WITHIN, LEVERAGE)
+        sure: Tensor = (self.zeros >= fewest) & (self.isolated >= isolated) & (self.leverage <= highest)
         return sure
 
 
-NAMES = ("q", "zero", "isolated", "leverage", "chance", "near", "active")
+NAMES = ("q", "zero", "isolated", "leverage", "chance", "near", "active", "free")
 
 
 def least(rank: int) -> int:
     """The zeros from which on a row or an input is certain: more than can be forced."""
-    return rank + max(8, rank // 10)
+    return rank + max(MARGIN, rank // 10)
 
 
 def none(span: Span) -> Rows:
     """No rows of a span."""
     count, real = torch.zeros(0, dtype=torch.long), span.S.new_zeros(0)
     nowhere = torch.zeros(0, len(span.L), dtype=torch.bool)
-    return Rows(real.reshape(0, span.rank), nowhere, count, real, real, count, real)
+    return Rows(real.reshape(0, span.rank), nowhere, count, real, real, count, real, count)
 
 
 def join(parts: list[Rows]) -> Rows:
@@ -135,22 +145,45 @@ def zeros_of(span: Span, q: Tensor, units: Tensor, *, loose: float = 0.0) -> Ten
     return zero
 
 
-def measured(span: Span, q: Tensor, highest: Tensor, units: Tensor) -> Rows:
-    """The zeros of directions q [m, r] at the ``units`` [h] that tell inputs apart, and how well those fix q."""
+def frames(span: Span, exact: Tensor) -> tuple[Tensor, Tensor]:
+    """Orthonormal bases of the directions that rows can take beside certain inputs ``exact`` [g, r].
+
+    The first [r, r - g] is that of rows of other inputs, the second [g, r, r - g + 1] those of the inputs' own rows.
+    """
+    rank, known = span.rank, len(exact)
+    if known == 0:
+        return torch.eye(rank).to(span.S), span.S.new_zeros(0, rank, rank)
+    rest = torch.linalg.svd(exact)[2][known:].T
+    own = torch.linalg.pinv(exact).T
+    own = own / own.norm(dim=1, keepdim=True)
+    return rest, torch.cat([rest.expand(known, -1, -1), own[..., None]], dim=2)
+
+
+def measured(span: Span, q: Tensor, highest: Tensor, units: Tensor, frame: Tensor | None = None) -> Rows:
+    """The zeros of directions q [m, r] at the ``units`` [h] that tell inputs apart, and how well those fix q.
+
+    ``frame`` [m, r, f] are bases of the directions that were looked at; all of them by default.
+    """
+    if frame is None:
+        frame = torch.eye(span.rank).to(q).expand(len(q), -1, -1)
     q = q / q.norm(dim=1, keepdim=True).clamp_min(1e-300)
     zero = zeros_of(span, q, units)
     entries = (q @ span.L.T).abs() * math.sqrt(len(span.L))
     near = ((entries < NEAR) & units).sum(dim=1)
     bound = CERTAIN * span.noise * (q / span.S).norm(dim=1) * math.sqrt(len(span.L))
     chance = bound / NEAR * ((entries < NEAR) & units & ~zero).sum(dim=1)
-    parts = [slice(i, i + BATCH) for i in range(0, len(q), BATCH)]
-    isolated = torch.cat([zero.sum(dim=1)[:0], *(excluding(span.L, zero[part]) for part in parts)])
-    leverage = torch.cat([q[:0, 0], *(largest_leverage(span.L, q[part], zero[part]) for part in parts)])
-    return Rows(q, zero, isolated, leverage, chance, near, active_share(highest, zero))
+    isolated, leverage = [zero.sum(dim=1)[:0]], [q[:0, 0]]
+    for i in range(0, len(q), BATCH):
+        part = slice(i, i + BATCH)
+        L, within = span.L @ frame[part], (q[part, None] @ frame[part])[:, 0]
+        isolated.append(excluding(L, zero[part]))
+        leverage.append(largest_leverage(L, within, zero[part]))
+    free = torch.full((len(q),), frame.shape[2], dtype=torch.long)
+    return Rows(q, zero, torch.cat(isolated), torch.cat(leverage), chance, near, active_share(highest, zero), free)
 
 
 def largest_leverage(L: Tensor, q: Tensor, zero: Tensor) -> Tensor:
-    """The largest leverage [m] of the rows of L at ``zero`` [m, h], in the directions other than q [m, r]."""
+    """The largest leverage [m] of the rows of L [h, r] or [m, h, r] at ``zero`` [m, h], in directions other than q."""
     there = L * zero[..., None]
     factor = _cholesky(there, zero.to(L), q[:, :, None] * q[:, None, :])
     shares = torch.linalg.solve_triangular(factor, there.mT, upper=False).square().sum(dim=1)
@@ -171,12 +204,12 @@ def excluding(L: Tensor, zero: Tensor) -> Tensor:
     A mixture of two rows vanishes where both do. So both vanish at nearly all zeros of the mixture, and only those that
     were forced by its coefficients, at most one for each further row, exclude one of them.
     """
-    gram = (L.T[None] * zero[:, None].to(L)) @ L
+    gram = (L.mT * zero[:, None].to(L)) @ L
     _, vectors = torch.linalg.eigh(gram)
-    rank = L.shape[1]
-    fewest = torch.full((len(zero),), len(L), dtype=torch.long)
+    rank = L.shape[-1]
+    fewest = torch.full((len(zero),), L.shape[-2], dtype=torch.long)
     for place in range(1, min(4, rank)):
-        other = vectors[:, :, place] @ L.T
+        other = (L @ vectors[:, :, place, None])[..., 0]
         size = other.square().mean(dim=1, keepdim=True).sqrt()
         fewest = torch.minimum(fewest, ((other.abs() > 0.02 * size) & zero).sum(dim=1))
     return fewest
@@ -184,20 +217,32 @@ def excluding(L: Tensor, zero: Tensor) -> Tensor:
 
 def from_masks(
     span: Span, highest: Tensor, c: Tensor, units: Tensor, *, weights: Weights = Weights(),
-    slopes: Tensor | None = None,
+    slopes: Tensor | None = None, frame: Tensor | None = None,
 ) -> Rows:  # fmt: skip
     """The rows of different inputs with coordinates c [m, r] whose highest pre-activations are ``highest`` [m, h].
 
-    ``slopes`` [m, k, h] span, nearly, what a row is where its units are on (``derivatives.py``).
+    ``slopes`` [m, k, h] span, nearly, what a row is where its units are on (``derivatives.py``). ``frame`` [m, r, f]
+    are bases of the directions to look at.
     """
-    off = torch.where(units & (highest < 0), -highest, torch.zeros(()).to(highest)).pow(weights.power)
-    found = []
+    if frame is None:
+        frame = torch.eye(span.rank).to(c).expand(len(c), -1, -1)
+    movement = (span.L * span.S).norm(dim=1).clamp_min(1e-300)
+    distance = -highest / movement if weights.large_steps else -highest
+    off = torch.where(units & (highest < 0), distance, torch.zeros(()).to(highest)).pow(weights.power)
+    found = [c[:0]]
     for i in range(0, len(c), BATCH):
         part = slice(i, i + BATCH)
-        lead = None if slopes is None else _away_from(span.L, highest[part] >= 0, slopes[part])
-        found.append(_reweighted(span, off[part], c[part], lead, _share_of_others(span, c, part), weights.lead))
-    q = _null_vectors(span, torch.cat(found), units) if found else c
-    return measured(span, torch.where(torch.isfinite(q).all(dim=1, keepdim=True), q, c), highest, units)
+        within = frame[part]
+        led = within.mT @ _share_of_others(span, c, part) @ within
+        share = (c[part, None] @ within)[:, 0]
+        away = None
+        if slopes is not None:
+            away = within.mT @ _away_from(span.L, highest[part] >= 0, slopes[part]) @ within
+        q = _reweighted(span.L @ within, off[part], share, away, led, weights.lead)
+        bounds = CLOSE if weights.large_steps else LOOSE
+        found.append(_null_vectors(span, (within @ q[..., None])[..., 0], units, within, bounds))
+    q = torch.cat(found)
+    return measured(span, torch.where(torch.isfinite(q).all(dim=1, keepdim=True), q, c), highest, units, frame)
 
 
 def _away_from(L: Tensor, on: Tensor, slopes: Tensor) -> Tensor:
@@ -217,26 +262,24 @@ def _share_of_others(span: Span, c: Tensor, part: slice) -> Tensor:
     X = span.inputs(c)
     size = X.norm(dim=1)
     weight = (size.median() / size).clamp(max=1.0)
-    own = X - X.mean(dim=1, keepdim=True)
-    own = own / own.norm(dim=1, keepdim=True).clamp_min(1e-300)
-    other = (own[part] @ own.T < ALIKE).to(c) * weight.square()  # [m, all]
+    other = (correlation(X[part], X) < ALIKE).to(c) * weight.square()  # [m, all]
     squared: Tensor = (c.T[None] * other[:, None]) @ c
     return squared
 
 
 def _reweighted(
-    span: Span, off: Tensor, c: Tensor, slopes: Tensor | None, others: Tensor, lead: float
+    L: Tensor, off: Tensor, c: Tensor, slopes: Tensor | None, others: Tensor, lead: float
 ) -> Tensor:  # fmt: skip
-    """Directions q [m, r] whose entries vanish at units that are ``off``; the farther off, the larger the weight.
+    """Directions q [m, f] whose entries L q, L [m, h, f], vanish at units that are ``off``; the farther, the more so.
 
     At first what the derivatives say and the shares in other candidates lead the direction. Both fade while the weights
     single out ever closer zeros.
     """
-    height, rank = span.L.shape
+    height, rank = L.shape[1:]
     most = min(height, max(int((off > 0).sum(dim=1).max()), rank + 5))
     weight, place = off.topk(most, dim=1)
     weight = weight / (weight.sum(dim=1) / (weight > 0).sum(dim=1).clamp_min(1)).clamp_min(1e-300)[:, None]
-    B = span.L[place]  # [m, most, r]
+    B = L.take_along_dim(place[..., None], dim=1)  # [m, most, f]
     u, q = weight, c / c.norm(dim=1, keepdim=True)
     for k in range(ROUNDS):
         fading = min(1.0, (1 - k / ROUNDS) / (1 - LED / ROUNDS))
@@ -262,7 +305,8 @@ def from_inverse(span: Span, highest: Tensor, c: Tensor, units: Tensor) -> Rows:
     """
     q = torch.linalg.pinv(c).T
     found = [_sharpened(span, q[i : i + BATCH], (highest[i : i + BATCH] < 0) & units) for i in range(0, len(q), BATCH)]
-    return measured(span, _null_vectors(span, torch.cat(found), units), highest, units)
+    whole = torch.eye(span.rank).to(q).expand(len(q), -1, -1)
+    return measured(span, _null_vectors(span, torch.cat(found), units, whole), highest, units)
 
 
 def _sharpened(span: Span, q: Tensor, off: Tensor) -> Tensor:
@@ -281,23 +325,26 @@ def _sharpened(span: Span, q: Tensor, off: Tensor) -> Tensor:
     return torch.where(torch.isfinite(q).all(dim=1, keepdim=True), q, start)
 
 
-def _null_vectors(span: Span, q: Tensor, units: Tensor) -> Tensor:
-    """Each q replaced by the direction that vanishes at all its zeros, within ever closer bounds."""
-    rank, L = span.rank, span.L
-    for loose in LOOSE:
+def _null_vectors(span: Span, q: Tensor, units: Tensor, frame: Tensor, bounds: tuple[float, ...] = LOOSE) -> Tensor:
+    """Each q [m, r] replaced by the direction of its ``frame`` [m, r, f] that vanishes at all its zeros.
+
+    The ``bounds`` of a zero become ever closer.
+    """
+    L = span.L @ frame
+    for loose in bounds:
         zero = zeros_of(span, q, units, loose=loose)
-        some = zero.sum(dim=1) > rank
+        some = zero.sum(dim=1) > frame.shape[2]
         if not bool(some.any()):
             continue
-        most = int(zero.sum(dim=1).max())
-        weight, place = zero[some].to(L).topk(most, dim=1)
-        factor = _cholesky(L[place], weight)
-        new = q[some]
+        weight, place = zero[some].to(L).topk(int(zero.sum(dim=1).max()), dim=1)
+        factor = _cholesky(L[some].take_along_dim(place[..., None], dim=1), weight)
+        new = (q[some, None] @ frame[some])[:, 0]
         for _ in range(2):
             new = torch.cholesky_solve(new[..., None], factor)[..., 0]
             new = new / new.norm(dim=1, keepdim=True)
         q = q.clone()
-        q[some] = torch.where(torch.isfinite(new).all(dim=1, keepdim=True), new, q[some])
+        whole = (frame[some] @ new[..., None])[..., 0]
+        q[some] = torch.where(torch.isfinite(whole).all(dim=1, keepdim=True), whole, q[some])
     return q
 
 

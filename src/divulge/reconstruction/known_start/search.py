@@ -4,7 +4,7 @@ Separated inputs show which units they leave off, so where their rows vanish. A 
 than can be forced, and at units that exclude every other row (``rows.py``). All n rows together give all inputs
 exactly, because the coordinates of the inputs are the inverse of the directions of the rows. With fewer rows the
 separated inputs are corrected so that they agree with those, and the rest of the span, which is smaller, is separated
-again.
+again. Inputs that are certain by themselves (``sparse.py``, ``grid.py``) have no share in the rows of others.
 """
 
 from __future__ import annotations
@@ -20,14 +20,26 @@ from divulge.core import progress
 from divulge.reconstruction.known_start import rows, sparse
 from divulge.reconstruction.known_start.derivatives import Derivatives
 from divulge.reconstruction.known_start.difference import LayerPair, Span
+from divulge.reconstruction.known_start.grid import Grid
 from divulge.reconstruction.known_start.rows import Rows, Weights
+from divulge.reconstruction.matching import correlation
 
 Separate = Callable[[Tensor | None, int], Tensor]
 """From a part of the span (None for all of it) and the number of the attempt to coordinates [m, r] of candidates."""
 ACTIVE = 0.45
 """The share of an input's pre-activation, at the zeros of its row, that may be positive. Where two inputs move all
 units alike, as with one output, a mixture of their rows vanishes where both are on, and this share is about a half."""
-WEIGHTS = (Weights(), Weights(0.5), Weights(1.0, 20.0), Weights(2.0, 1.5))
+LED: tuple[Weights, ...] = (Weights(), Weights(0.5), Weights(1.0, 20.0), Weights(2.0, 1.5))
+ALONE: tuple[Weights, ...] = (
+    Weights(2.0, large_steps=True),
+    Weights(3.0, large_steps=True),
+    Weights(2.0, 1.5, large_steps=True),
+)
+"""What leads the search for rows, in turn: as a rule, and after large steps."""
+DOUBTFUL = 16
+"""Rows with the fewest zeros that are taken for wrong when pictures of whole levels are looked for."""
+SHARED = 1e-4
+"""The share of a row in a certain input, of 1, from which on the row is not another input's."""
 ROUNDS = 10
 IDLE = 2
 FEWEST = 2
@@ -46,7 +58,7 @@ class Factors:
     others: Tensor
     """Coordinates of later candidates."""
     exact: Tensor
-    """Coordinates [k, r] of inputs that are certain by their own zeros."""
+    """Coordinates [k, r] of inputs that are certain by their own values."""
 
     @property
     def determined(self) -> int:
@@ -57,32 +69,60 @@ class Factors:
 
 @dataclass
 class _Pool:
-    """Rows found so far."""
+    """Rows and certain inputs found so far."""
 
     span: Span
     pair: LayerPair
     units: Tensor
     derivatives: Derivatives | None
+    grid: Grid | None
+    end: float
     rows: Rows
+    exact: Tensor
+    """Coordinates [k, r] of inputs that are certain."""
+    by_levels: Tensor
+    """Those of them that are certain by their levels."""
+    sure: int = 0
+    """How many of the rows are certain; they come first."""
 
-    def add(self, c: Tensor, weights: Weights) -> None:
-        """Rows from the masks of the inputs with coordinates c."""
+    @property
+    def complete(self) -> bool:
+        """Whether all inputs are certain, or nothing more is to be found in the time."""
+        return self.span.rank in (self.sure, len(self.exact)) or time.perf_counter() > self.end
+
+    def add(self, c: Tensor, weights: Weights) -> int:
+        """Rows from the masks of the inputs with coordinates c, and of those that are certain; their zeros."""
         X = self.span.inputs(c)
-        good = torch.isfinite(X).all(dim=1)
-        X = X[good]
-        if len(X) == 0:
-            return
-        highest = self.pair.highest(X)
-        c = self.span.coordinates(X)
-        slopes = None if self.derivatives is None else self.derivatives(X)
-        found = [rows.from_masks(self.span, highest, c, self.units, weights=weights, slopes=slopes)]
-        if len(c) == self.span.rank:
-            found.append(rows.from_inverse(self.span, highest, c, self.units))
+        X = X[torch.isfinite(X).all(dim=1)]
+        known = self.span.inputs(self.exact)
+        if len(known) and len(X):
+            X = X[correlation(X, known).amax(dim=1) < rows.ALIKE]
+        rest, own = rows.frames(self.span, self.exact)
+        found = [self._from(known, own, weights), self._from(X, rest.expand(len(X), -1, -1), weights)]
+        if len(known) and len(self.by_levels) == 0:
+            whole = torch.eye(self.span.rank).to(c)
+            found += [self._from(each, whole.expand(len(each), -1, -1), weights) for each in (known, X)]
+        both = torch.cat([known, X])
+        if len(both) == self.span.rank:
+            c = self.span.coordinates(both)
+            found.append(rows.from_inverse(self.span, self.pair.highest(both), c, self.units))
         self.rows = rows.join([self.rows, *found])
+        self.reduce()
+        return int(rows.join(found).zeros.sum())
 
-    def reduce(self) -> int:
-        """Keep independent rows, the certain ones first and those with most zeros among them; how many are certain."""
+    def _from(self, X: Tensor, frame: Tensor, weights: Weights) -> Rows:
+        if len(X) == 0 or frame.shape[2] == 0:
+            return rows.none(self.span)
+        slopes = self.derivatives(X) if self.derivatives is not None and not weights.large_steps else None
+        return rows.from_masks(
+            self.span, self.pair.highest(X), self.span.coordinates(X), self.units, weights=weights, slopes=slopes,
+            frame=frame,
+        )  # fmt: skip
+
+    def reduce(self) -> None:
+        """Keep independent rows, the certain ones first and those with most zeros among them."""
         rank = self.span.rank
+        self.rows = self.rows.take(self._possible().nonzero()[:, 0])
         sure = self.rows.certain() & (self.rows.active <= ACTIVE)
         score = torch.where(sure, 10 * len(self.span.L) + self.rows.zeros, self.rows.near)
         order = torch.argsort(score, descending=True, stable=True)
@@ -99,7 +139,65 @@ class _Pool:
                 break
         index = torch.tensor(chosen, dtype=torch.long)
         self.rows = self.rows.take(index)
-        return int(sure[index].sum())
+        self.sure = int(sure[index].sum())
+
+    def _possible(self) -> Tensor:
+        """[m]: rows that have a share in one certain input at most."""
+        if len(self.exact) < 2:
+            return torch.ones(len(self.rows), dtype=torch.bool)
+        shares = (self.rows.q @ (self.exact / self.exact.norm(dim=1, keepdim=True)).T).abs()
+        possible: Tensor = shares.topk(2, dim=1).values[:, 1] < SHARED
+        return possible
+
+    def keep(self, found: Tensor) -> None:
+        """Certain inputs with coordinates ``found`` [k, r]."""
+        self.exact = sparse.distinct(torch.cat([self.exact, found]))
+
+    def keep_on_grid(self, near: Tensor, c: Tensor, seed: int) -> None:
+        """Those of the inputs ``near`` that are certain by their levels; candidates c lead the controls."""
+        assert self.grid is not None
+        found = self.grid.certified(near, c, seed)
+        self.by_levels = sparse.distinct(torch.cat([self.by_levels, found]))
+        self.keep(found)
+
+    def without_dependent(self) -> Tensor:
+        """The certain inputs without those that may be sums of others."""
+        if self.grid is None or len(self.by_levels) == 0:
+            return self.exact
+        doubted = self.by_levels[self.grid.dependent(self.by_levels)]
+        doubted = doubted[~sparse.certified(self.span, doubted)]
+        unit, other = (c / c.norm(dim=1, keepdim=True) for c in (self.exact, doubted))
+        return self.exact[~((unit @ other.T).abs() > 1 - 1e-6).any(dim=1)]
+
+    def unknown(self, c: Tensor) -> Tensor:
+        """The candidates c [m, r] that are like no certain input."""
+        if len(self.exact) == 0 or len(c) == 0:
+            return c
+        return c[correlation(self.span.inputs(c), self.span.inputs(self.exact)).amax(dim=1) < rows.ALIKE]
+
+    def find_assembled(self, seed: int) -> None:
+        """Pictures of whole levels near those that all rows together determine: a wrong row mixes its own in."""
+        if self.grid is None or self.complete or len(self.rows) < self.span.rank:
+            return
+        c = torch.linalg.pinv(self.rows.q.T)
+        c = c[torch.isfinite(self.span.inputs(c)).all(dim=1)]
+        self.keep_on_grid(self.grid.snapped(c), c, seed)
+        if not self.complete:
+            doubtful = c[max(self.sure, self.span.rank - DOUBTFUL) :]
+            self.keep_on_grid(self.grid.decoded(self.unknown(c), doubtful, self.end), c, seed)
+
+    def find_separated(self, c: Tensor, separated: Tensor, seed: int) -> None:
+        """Pictures of whole levels near candidates c, then near separated ones cleaned of those known."""
+        if self.grid is None or self.complete:
+            return
+        c = c[torch.isfinite(self.span.inputs(c)).all(dim=1)]
+        self.keep_on_grid(self.grid.decoded(self.unknown(c), c, self.end), c, seed)
+        before = -1
+        while before < len(self.exact) and len(self.exact) and not self.complete:
+            before = len(self.exact)
+            near = self.grid.cleaned(self.unknown(separated), self.exact)
+            wrong = torch.cat([self.exact, near])
+            self.keep_on_grid(self.grid.decoded(near, wrong, self.end), separated, seed)
 
 
 def corrected(rows_known: Tensor, c: Tensor) -> Tensor:
@@ -120,35 +218,34 @@ def unclaimed(rows_known: Tensor, c: Tensor, count: int) -> Tensor:
 
 
 def search(
-    span: Span, pair: LayerPair, separate: Separate, derivatives: Derivatives | None, *, seed: int, end: float,
-    rounds: int = ROUNDS,
+    span: Span, pair: LayerPair, separate: Separate, derivatives: Derivatives | None, grid: Grid | None = None, *,
+    seed: int, end: float, rounds: int = ROUNDS,
 ) -> Factors:  # fmt: skip
     """Find the rows of A, from candidates for the inputs."""
-    units = rows.informative(span)
-    pool = _Pool(span, pair, units, derivatives, rows.none(span))
-    separated = separate(None, 0)
-    exact = sparse.exact_inputs(span, separated, seed=seed)
-    others = [separated[:0]]
-    pool.add(separated, WEIGHTS[0])
-    pool.add(exact, WEIGHTS[0])
-    sure, idle = pool.reduce(), 0
+    fresh = separated = separate(None, 0)
+    pool = _Pool(span, pair, rows.informative(span), derivatives, grid, end, rows.none(span), separated[:0],
+                 separated[:0])  # fmt: skip
+    others, idle = [separated[:0]], 0
+    weights = LED
     for number in range(rounds):
-        allowed = 0 if sure == span.rank - 1 else IDLE
-        if span.rank in (sure, len(exact)) or idle > allowed or time.perf_counter() > end:
+        before = pool.sure + len(pool.exact)
+        pool.keep(sparse.exact_inputs(span, fresh, seed=seed + number))
+        if pool.sure:
+            known = torch.cat([pool.exact, separated])
+            fresh = torch.cat([corrected(pool.rows.q[: pool.sure], known), fresh])
+        zeros = pool.add(fresh, weights[number % len(weights)])
+        pool.find_assembled(seed + number)
+        if number == 0 and not pool.complete:
+            weights = ALONE if pool.add(fresh, ALONE[0]) > zeros else LED
+            pool.find_assembled(seed + number)
+        pool.find_separated(fresh, separated, seed + number)
+        progress.report("rows of the difference", done=max(pool.sure, len(pool.exact)), total=span.rank)
+        idle = 0 if pool.sure + len(pool.exact) > before else idle + 1
+        if pool.complete or idle > (0 if pool.sure == span.rank - 1 else IDLE):
             break
-        before = sure + len(exact)
-        fresh = _complement(pool.rows.q[:sure], span, separate, number + 1)
-        known = torch.cat([exact, separated])
-        found = sparse.exact_inputs(span, fresh, seed=seed + number + 1)
-        exact = sparse.distinct(torch.cat([exact, found]))
+        fresh = _complement(pool.rows.q[: pool.sure], span, separate, number + 1)
         others.append(fresh)
-        weights = WEIGHTS[(number + 1) % len(WEIGHTS)]
-        pool.add(torch.cat([corrected(pool.rows.q[:sure], known), fresh]) if sure else fresh, weights)
-        pool.add(found, weights)
-        sure = pool.reduce()
-        progress.report("rows of the difference", done=sure, total=span.rank)
-        idle = 0 if sure + len(exact) > before else idle + 1
-    return Factors(pool.rows, sure, separated, torch.cat(others), exact)
+    return Factors(pool.rows, pool.sure, separated, torch.cat(others), pool.without_dependent())
 
 
 def _complement(q: Tensor, span: Span, separate: Separate, attempt: int) -> Tensor:

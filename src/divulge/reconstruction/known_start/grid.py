@@ -1,0 +1,230 @@
+"""Pictures of 8 bits: their values are 256 equally spaced ones, which no mixture of pictures takes everywhere.
+
+A candidate whose error is below half a step of the grid becomes exact: its values are rounded, and the rounded picture
+is projected to the span, until it stays. Larger errors are decoded (``decoding.py``). That all values of a picture of
+the span lie on the grid is evidence for the picture, because a mixture is forced to at most as many values as it has
+coefficients. It is no evidence where the grid does not tell mixtures apart, and controls look for that. Mixtures of
+pictures that have few levels lie on the grid too: so a moved picture must not be decoded to another picture of whole
+levels. Sums and differences of whole pictures do: so they must leave the range, and none may be a multiple of a prime.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from divulge.core import progress
+from divulge.reconstruction import ica
+from divulge.reconstruction.known_start import contrast
+from divulge.reconstruction.known_start.decoding import decoded
+from divulge.reconstruction.known_start.difference import Span
+from divulge.reconstruction.known_start.rows import least
+from divulge.reconstruction.matching import correlation
+from divulge.reconstruction.value_bounds import ValueBounds
+
+LEVELS = 255
+"""Steps of the grid between the ends of the range."""
+ON_GRID = 0.1
+"""The largest distance, in steps, of a value from the grid. A value that is off the grid stays below it once in five
+times."""
+CERTAIN = 6.0
+"""Standard deviations of the rounding of the weights that must stay below that distance."""
+ROUNDS, CLEANING = 12, 10
+SHARES = (0.04, 0.08)
+"""Standard deviations of the share of another picture in a candidate, in the order in which they are tried."""
+FEWEST_LEVELS = 16
+"""Different levels between the ends of the range that a picture needs to show the grid."""
+CONTROLS = 3
+"""Pictures that are moved and decoded again as a control: another grid point in reach is in reach of all of them."""
+PAIRS = 200
+PRIMES = (2, 3, 5, 7)
+INSIDE = 0.999
+"""The share of the values that lie in the range, from which on a picture counts as inside."""
+ALIKE = 0.9
+"""The correlation from which on two pictures count as the same."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The levels of the inputs of a span."""
+
+    span: Span
+    low: Tensor
+    """The value of level 0, [d] or a number."""
+    step: Tensor
+    shape: tuple[int, ...]
+    """(height, width) or (channels, height, width) of a picture."""
+
+    def levels(self, X: Tensor) -> Tensor:
+        """The levels [m, d] of inputs X [m, d], not rounded."""
+        found: Tensor = (X - self.low) / self.step
+        return found
+
+    def inputs(self, levels: Tensor) -> Tensor:
+        found: Tensor = self.low + self.step * levels
+        return found
+
+    def snapped(self, c: Tensor) -> Tensor:
+        """Coordinates [m, r] of the pictures of the span near those of c [m, r] whose values are levels."""
+        X = self.span.inputs(c)
+        for _ in range(ROUNDS):
+            rounded = self.levels(X).round().clamp(0, LEVELS)
+            c = self.span.coordinates(self.inputs(rounded))
+            X = self.span.inputs(c)
+        return c
+
+    def decoded(self, c: Tensor, directions: Tensor, end: float) -> Tensor:
+        """Coordinates [k, r] of pictures on the grid near those of c [m, r].
+
+        These are wrong along ``directions`` [w, r]. Stops when ``time.perf_counter()`` reaches ``end``.
+        """
+        found = [c[:0]]
+        own, others = (self.levels(self.span.inputs(each)) for each in (c, directions))
+        for i in range(len(c)):
+            progress.report("pictures of whole levels", done=i, total=len(c))
+            ways = others - own[i]
+            ways = ways[ways.square().mean(dim=1) > 1]
+            for share in SHARES:
+                if time.perf_counter() > end or len(ways) == 0:
+                    break
+                levels = decoded(own[i], share * ways, self.shape, end)
+                near = self.span.coordinates(self.inputs(levels[None]))
+                if bool(self.on_grid(near)):
+                    found.append(near)
+                    break
+        return torch.cat(found)
+
+    def cleaned(self, c: Tensor, known: Tensor) -> Tensor:
+        """Candidates c [m, r] without the shares of ``known`` pictures [k, r] that make their differences less sharp.
+
+        The contrast is that of the separation, minimised over the shares by iteratively reweighted least squares.
+        """
+        own, others = self.span.inputs(c), self.span.inputs(known)
+        own_steps, steps = ica.differences(own, self.shape), ica.differences(others, self.shape)
+        flat, result = steps.flatten(1), []
+        power, floor = contrast.SHARPER[0]
+        for i in range(len(c)):
+            rest = own_steps[i]
+            shares = flat.new_zeros(len(flat))
+            for _ in range(CLEANING):
+                energy = rest.square().mean(dim=0)
+                weight = (energy / energy.mean().clamp_min(1e-300) + floor) ** (power - 1)
+                weighted = (steps * weight).flatten(1)
+                gram = weighted @ flat.T
+                ridge = 1e-9 * gram.diagonal().mean() * torch.eye(len(gram)).to(gram)
+                shares = torch.linalg.solve(gram + ridge, weighted @ own_steps[i].flatten())
+                rest = own_steps[i] - (shares[:, None, None] * steps).sum(dim=0)
+            result.append((own[i] - shares @ others) / (1 - shares.sum()))
+        return self.span.coordinates(torch.stack(result)) if result else c
+
+    def on_grid(self, c: Tensor) -> Tensor:
+        """Whether all values of the pictures with coordinates c are levels of the range, and enough of them, [m]."""
+        levels = self.levels(self.span.inputs(c))
+        nearest = levels.round()
+        near = ((levels - nearest).abs() <= ON_GRID).all(dim=1) & torch.isfinite(levels).all(dim=1)
+        within = ((nearest >= 0) & (nearest <= LEVELS)).all(dim=1)
+        between = (nearest > 0) & (nearest < LEVELS) & self._varied()
+        enough = between.sum(dim=1) >= least(self.span.rank)
+        result: Tensor = near & within & enough & self._precise(c)
+        for i in result.nonzero()[:, 0].tolist():
+            result[i] = len(torch.unique(nearest[i][between[i]])) >= FEWEST_LEVELS
+        return result
+
+    def _varied(self) -> Tensor:
+        """The inputs [d] that differ from record to record, or from 0."""
+        size = self.span.V[:, : self.span.input_dim].norm(dim=0)
+        varied: Tensor = size > 1e-3 * size.max()
+        return varied
+
+    def _precise(self, c: Tensor) -> Tensor:
+        """Whether the rounding of the weights is far below a step, [m]."""
+        c = self.span.coordinates(self.span.inputs(c))
+        precise: Tensor = CERTAIN * self.span.noise * c.norm(dim=1) <= ON_GRID * self.step.min()
+        return precise
+
+    def certified(self, c: Tensor, others: Tensor, seed: int) -> Tensor:
+        """Those of c [m, r] whose pictures are on the grid by no freedom of mixtures.
+
+        ``others`` [k, r] are coordinates of candidates of any kind, which lead the controls.
+        """
+        c = c[self.on_grid(c)]
+        draw = torch.Generator().manual_seed(seed)
+        moved = c[torch.randperm(len(c), generator=draw)[:CONTROLS]]
+        if not all(self._isolated(each[None], others[: self.span.rank], draw) for each in moved):
+            return c[:0]
+        candidates = torch.cat([c, others])
+        kept = [self._alone_in_range(each[None], candidates, draw) for each in c]
+        return c[torch.tensor(kept, dtype=torch.bool)]
+
+    def _isolated(self, c: Tensor, others: Tensor, draw: torch.Generator) -> bool:
+        """Whether the picture, moved at random by shares of others, is not decoded to another one of whole levels.
+
+        That other one may be out of the range: it still shows that mixtures have whole levels.
+        """
+        here = self.levels(self.span.inputs(c))
+        ways = self.levels(self.span.inputs(others)) - here
+        ways = SHARES[0] * ways[ways.square().mean(dim=1) > 1]
+        if len(ways) == 0:
+            return True
+        start = here[0] + torch.randn(len(ways), generator=draw).to(ways) @ ways
+        ended = self.span.coordinates(self.inputs(decoded(start, ways, self.shape)[None]))
+        there = self.levels(self.span.inputs(ended))
+        same = bool((there - here).abs().amax() < 0.5)
+        return same or bool((there - there.round()).abs().amax() > ON_GRID)
+
+    def dependent(self, c: Tensor) -> Tensor:
+        """Whether sums of pictures on the grid, with coordinates c [m, r], are multiples of a small prime, [m].
+
+        Then a fraction of such a sum has whole levels too, so that one of them may be a sum of others: where x and
+        (x + y) / 2 were trained on, y has whole levels.
+        """
+        levels = self.levels(self.span.inputs(c)).round().long()
+        levels = torch.cat([levels, torch.ones(len(c), 1, dtype=torch.long)], dim=1)
+        found = torch.zeros(len(c), dtype=torch.bool)
+        for prime in PRIMES:
+            found |= _in_null_vectors(levels, prime)
+        return found
+
+    def _alone_in_range(self, c: Tensor, candidates: Tensor, draw: torch.Generator) -> bool:
+        """Whether adding the difference of two others leads out of the range, or to the same picture."""
+        here = self.span.inputs(c)
+        X = self.span.inputs(candidates)
+        X = X[correlation(X, here)[:, 0] < ALIKE]
+        if len(X) < 2:
+            return True
+        pairs = torch.randint(len(X), (2, PAIRS), generator=draw)
+        sums = here + X[pairs[0]] - X[pairs[1]]
+        levels = self.levels(sums)
+        inside = ((levels > -0.5) & (levels < LEVELS + 0.5)).double().mean(dim=1) >= INSIDE
+        return not bool((inside & (correlation(sums, here)[:, 0] < ALIKE)).any())
+
+
+def _in_null_vectors(rows: Tensor, prime: int) -> Tensor:
+    """Whether rows [m, k] of whole numbers take part in combinations of them that are multiples of a prime, [m]."""
+    count, width = rows.shape
+    table = torch.cat([rows % prime, torch.eye(count, dtype=torch.long)], dim=1)
+    free = torch.ones(count, dtype=torch.bool)
+    for i in range(count):
+        nonzero = table[i, :width].nonzero()
+        if len(nonzero) == 0:
+            continue
+        free[i] = False
+        column = int(nonzero[0])
+        pivot = table[i] * pow(int(table[i, column]), -1, prime) % prime
+        table[i + 1 :] = (table[i + 1 :] - table[i + 1 :, column, None] * pivot) % prime
+    return table[free, width:].any(dim=0)
+
+
+def grid_of(span: Span, bounds: ValueBounds | None, shape: tuple[int, ...] | None) -> Grid | None:
+    """The grid of pictures of 8 bits in a range; None without a bias coordinate, a range or a shape.
+
+    A mean that is not known is taken for 0: with another one no value lies on the grid.
+    """
+    if bounds is None or shape is None or not span.has_bias:
+        return None
+    low, high = torch.as_tensor(bounds.low).to(span.V), torch.as_tensor(bounds.high).to(span.V)
+    shift = low.new_zeros(()) if bounds.mean is None else bounds.mean.to(low)
+    return Grid(span, low - shift, (high - low) / LEVELS, shape)

@@ -1,0 +1,110 @@
+"""Pictures of whole levels: found near candidates, and certified only where mixtures are not on the grid too."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from divulge import datasets
+from divulge.reconstruction.known_start.decoding import combinations, decoded
+from divulge.reconstruction.known_start.difference import Span, span_of
+from divulge.reconstruction.known_start.grid import Grid, grid_of
+from divulge.reconstruction.value_bounds import ValueBounds
+
+N, SHAPE = 6, (1, 28, 28)
+
+
+def pictures(seed: int) -> Tensor:
+    """Six pictures of Fashion-MNIST in levels, with noise so that all levels occur."""
+    X = datasets.load("fashion-mnist").train.X.double().flatten(1)
+    X = X * 255 if float(X.max()) <= 1 else X
+    draw = torch.Generator().manual_seed(seed)
+    chosen = X[torch.randperm(len(X), generator=draw)[:N]]
+    return (chosen + 8 * torch.randn(chosen.shape, generator=draw)).round().clamp(0, 255)
+
+
+def mixed(levels: Tensor, seed: int) -> tuple[Span, Grid]:
+    """The span of pictures with these levels, in [0, 1], and its grid."""
+    A = torch.randn(N, 100, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    span = span_of(A.T @ torch.cat([levels / 255, torch.ones(N, 1).double()], dim=1), N, has_bias=True)
+    grid = grid_of(span, ValueBounds(0.0, 1.0, None), SHAPE)
+    assert grid is not None
+    return span, grid
+
+
+def wrong(levels: Tensor, seed: int) -> Tensor:
+    """Every picture with shares of about 5 % of all others."""
+    shares = 0.05 * torch.randn(N, N, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    shares = shares - torch.diag(shares.diagonal()) + torch.eye(N)
+    return (shares @ levels) / shares.sum(dim=1, keepdim=True)
+
+
+def test_combinations_of_whole_levels_are_whole() -> None:
+    numbers = combinations(torch.randint(256, (2, 3 * 8 * 8)).double(), (3, 8, 8))
+    assert torch.equal(numbers, numbers.round())
+
+
+def test_a_picture_is_decoded_from_a_mixture() -> None:
+    for seed in range(3):
+        levels = pictures(seed)
+        start = wrong(levels, seed)
+        for i in range(N):
+            ways = torch.cat([start[:i], start[i + 1 :]]) - start[i]
+            assert torch.equal(decoded(start[i], 0.05 * ways, SHAPE), levels[i])
+
+
+def test_decoded_pictures_are_certified() -> None:
+    for seed in range(3):
+        levels = pictures(seed)
+        span, grid = mixed(levels, seed)
+        c = span.coordinates(wrong(levels, seed) / 255)
+        found = grid.certified(grid.decoded(c, c, math.inf), c, seed)
+        assert len(found) == N
+        assert torch.allclose(span.inputs(found) * 255, levels, atol=1e-4)
+
+
+def test_mixtures_are_not_on_the_grid() -> None:
+    levels = pictures(0)
+    span, grid = mixed(levels, 0)
+    c = span.coordinates(wrong(levels, 0) / 255)
+    assert not bool(grid.on_grid(c).any())
+    assert bool(grid.on_grid(span.coordinates(levels / 255)).all())
+
+
+def test_pictures_of_few_levels_are_not_certified() -> None:
+    """Shares of 1/17 of pictures with 16 levels are whole levels, so that mixtures of them are on the grid too."""
+    for seed in range(3):
+        levels = (pictures(seed) / 17).round() * 17
+        span, grid = mixed(levels, seed)
+        first, second = levels[0], levels[1]
+        mixture = (16 * first + second) / 17
+        c = span.coordinates(torch.stack([mixture, first]) / 255)
+        assert bool(grid.on_grid(c)[0])
+        assert len(grid.certified(c, span.coordinates(levels / 255), seed)) == 0
+
+
+def test_pictures_of_low_contrast_are_not_certified() -> None:
+    """Sums and differences of them stay in the range."""
+    levels = (100 + pictures(1) / 5).round()
+    span, grid = mixed(levels, 1)
+    c = span.coordinates((levels[:1] + levels[1:2] - levels[2:3]) / 255)
+    assert bool(grid.on_grid(c))
+    assert len(grid.certified(c, span.coordinates(levels / 255), 0)) == 0
+
+
+def test_a_picture_that_only_took_part_in_an_average_is_doubted() -> None:
+    levels = pictures(2)
+    levels[1] = (levels[0] + levels[2]) // 2
+    span, grid = mixed(levels, 2)
+    outside = 2 * levels[1] - levels[0]
+    assert not bool(grid.dependent(span.coordinates(levels / 255)).any())
+    found = torch.cat([levels[[0, 3, 4]], outside[None]])
+    assert grid.dependent(span.coordinates(found / 255)).tolist() == [True, False, False, True]
+
+
+def test_no_grid_without_range_or_shape() -> None:
+    span, _ = mixed(pictures(0), 0)
+    assert grid_of(span, None, SHAPE) is None
+    assert grid_of(span, ValueBounds(0.0, 1.0, None), None) is None

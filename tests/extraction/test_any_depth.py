@@ -218,3 +218,16 @@ def test_a_neuron_that_acts_far_out_only_is_found_or_its_place_is_told():
     with torch.no_grad():
         far = float((model(10 * X) - stolen.model(10 * X)).abs().max())
     assert far < 1e-7 if stolen.exact else "typical inputs agree" in stolen.reason
+
+
+def test_a_neuron_that_is_on_only_where_one_first_unit_is_on_alone_is_found():
+    model = network(24, 8, 6, 1, seed=4)
+    linear = [layer for layer in model if isinstance(layer, nn.Linear)]
+    with torch.no_grad():
+        linear[1].weight[0] = -0.4 * torch.ones(8, dtype=torch.float64)
+        linear[1].weight[0, 3], linear[1].bias[0] = 0.03, -0.2
+    X = torch.randn(50_000, 24, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    assert not bool((linear[1](torch.relu(linear[0](X)))[:, 0] > 0).any())  # typical rows do not show it
+    stolen = from_gradients(divulge.oracle(model, access="gradient"), seed=0)
+    assert stolen.exact
+    assert stolen.widths == [8, 6]

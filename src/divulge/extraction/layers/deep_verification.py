@@ -16,18 +16,28 @@ EXTREMES = 0.03
 """Extreme rows for each layer, as a share of the fresh rows."""
 FARTHER = (3.0, 5.0, 10.0, 30.0)
 """Distances of further fresh rows, in lengths of a typical input: far out other cells are reached."""
+ALONE, OFF = (3.0, 10.0, 30.0, 100.0), 1e-3
+"""Activations of a unit that is on alone, and how far below zero the others are, as a share of it."""
 OUTSIDE_TYPICAL = 1.5
 """Rows at least so many times as long as a typical input lie outside the typical ones."""
 
 
 def unusual_rows(copy: DeepCopy, checks: int, reach: float, rng: np.random.Generator) -> Tensor:
-    """Rows farther out than typical ones, and rows at the ends of what each layer's activations can be."""
+    """Rows farther out than typical ones, and rows at the ends of what each layer's activations can be.
+
+    Where activations of the first layer can be chosen, each of its units is on alone, at several sizes. A neuron of the
+    second layer with a positive weight switches there, however seldom it does elsewhere: one whose weights are nearly
+    all negative was on at no typical row, and at one in 20,000 farther out.
+    """
     distance = np.resize(np.minimum(FARTHER, reach), checks // 4)
     rows = [distance[:, None] * rng.normal(size=(checks // 4, copy.space.inputs))]
     count = max(1, int(EXTREMES * checks))
     for depth in range(len(copy.layers) + 1):
         extremes = extreme_points(copy.space, copy.layers.first(depth), count, rng)
         rows.append(copy.space.to_inputs(extremes))
+    if copy.space.positive:
+        alone = [size * (np.eye(copy.space.dim) - OFF) for size in np.minimum(ALONE, reach)]
+        rows.append(copy.space.to_inputs(np.concatenate(alone)))
     return torch.from_numpy(np.concatenate(rows))
 
 

@@ -35,10 +35,25 @@ def unusual_rows(copy: DeepCopy, checks: int, reach: float, rng: np.random.Gener
     for depth in range(len(copy.layers) + 1):
         extremes = extreme_points(copy.space, copy.layers.first(depth), count, rng)
         rows.append(copy.space.to_inputs(extremes))
+        rows.append(copy.space.to_inputs(_linear_extremes(copy, depth, count, rng)))
     if copy.space.positive:
         alone = [size * (np.eye(copy.space.dim) - OFF) for size in np.minimum(ALONE, reach)]
         rows.append(copy.space.to_inputs(np.concatenate(alone)))
     return torch.from_numpy(np.concatenate(rows))
+
+
+def _linear_extremes(copy: DeepCopy, depth: int, count: int, rng: np.random.Generator) -> Array:
+    """Rows at the ends of what the linear units on the first ``depth`` layers pass on, near and far; maybe none.
+
+    Such a unit stands for a neuron that was on at all samples, whose hyperplane is not known: it may be off there.
+    """
+    layers = copy.layers
+    if depth == len(layers) or not layers.linear[depth].any():
+        return np.zeros((0, copy.space.dim))
+    rows = layers.weights[depth][layers.linear[depth]]
+    toward = rng.normal(size=(count, len(rows))) @ rows
+    Y = extreme_points(copy.space, layers.first(depth), count, rng, toward)
+    return np.concatenate([Y, Y * np.exp(rng.normal(size=(count, 1)))])
 
 
 def first_hyperplanes(first: tuple[Array, Array], outputs: int) -> NetworkEstimate:

@@ -43,15 +43,19 @@ def nearest_directions(points: Array, others: Array) -> Array:
     return np.asarray((b @ a.T).argmax(axis=1))
 
 
-def extreme_points(space: QuerySpace, layers: KnownLayers, count: int, rng: np.random.Generator) -> Array:
+def extreme_points(
+    space: QuerySpace, layers: KnownLayers, count: int, rng: np.random.Generator, toward: Array | None = None
+) -> Array:  # fmt: skip
     """Points whose activations in the last layer go farthest in random directions, by gradient ascent of r a / |a|.
 
     Every second direction is a corner, where one unit outweighs all others; random activations of the first layer have
-    many corners among them.
+    many corners among them. The directions may be given as ``toward`` [count, h].
     """
     Y = space.points(count, rng)
     r = rng.normal(size=(count, layers.width))
-    if len(layers):
+    if toward is not None:
+        r = toward
+    elif len(layers):
         unit = np.resize(rng.permutation(layers.width), len(r[::2]))
         r[::2] = CORNER * np.eye(layers.width)[unit] - np.abs(r[::2])
     best, top = Y.copy(), np.full(count, -np.inf)

@@ -20,6 +20,7 @@ from divulge import datasets, models, reconstruction
 from divulge.core.errors import DivulgeError
 from divulge.reconstruction.matching import correlation
 from divulge.training import Privacy, Recipe
+from divulge.training.private.accounting import privacy_spent
 from experiments.plan import Plan
 
 RATE, MOMENTUM, STEPS = 0.1, 0.9, 100
@@ -44,6 +45,8 @@ class Setting:
     """Whether the extractor is trained too."""
     other_classes: bool = False
     """Fine-tuned on classes 5 to 9, from a network that 5,000 pictures of classes 0 to 4 trained."""
+    told: bool = False
+    """Whether the attack is told n: the spectrum shows none."""
     recipe: dict[str, Any] = field(default_factory=dict)
     release: Callable[[Tensor], Tensor] | None = None
 
@@ -78,14 +81,22 @@ SETTINGS = {
     "frozen convolution and max-pool, CIFAR-10, 20": Setting("cifar10", 20, extractor="pool"),
     "two frozen convolutions, CIFAR-10, 20": Setting("cifar10", 20, extractor="two"),
     "trained convolution, CIFAR-10, 20": Setting("cifar10", 20, extractor="conv", trained_front=True),
+    "trained convolution, CIFAR-10, 20, n told": Setting(
+        "cifar10", 20, extractor="conv", trained_front=True, told=True
+    ),
     "float16": Setting("cifar10", 50, release=partial(rounded, torch.float16)),
     "bfloat16": Setting("cifar10", 50, release=partial(rounded, torch.bfloat16)),
     "8 bits": Setting("cifar10", 50, release=eight_bits),
     "400 steps": Setting("cifar10", 50, recipe={"epochs": 400}),
     "one step": Setting("cifar10", 50, recipe={"epochs": 1, "momentum": 0.0}),
     "Adam": Setting("cifar10", 50, recipe={"optimiser": "adam", "learning_rate": 1e-3}),
-    "DP-SGD, noise 0.01": Setting("cifar10", 50, recipe={"privacy": Privacy(noise_multiplier=0.01, noise_seed=0)}),
-    "DP-SGD, noise 1": Setting("cifar10", 50, recipe={"privacy": Privacy(noise_multiplier=1.0, noise_seed=0)}),
+    "Adam, 20, n told": Setting("cifar10", 20, told=True, recipe={"optimiser": "adam", "learning_rate": 1e-3}),
+    **{
+        f"DP-SGD, noise {noise:g}": Setting(
+            "cifar10", 50, recipe={"privacy": Privacy(noise_multiplier=noise, noise_seed=0)}
+        )
+        for noise in (0.01, 1.0, 5.0, 20.0)
+    },
 }  # fmt: skip
 
 
@@ -203,20 +214,33 @@ def printed(name: str, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def epsilon(setting: Setting) -> dict[str, float]:
+    """The epsilon of a private training at its delta, if its noise were drawn without a seed."""
+    privacy = setting.recipe.get("privacy")
+    if privacy is None:
+        return {}
+    spent = privacy_spent(noise_multiplier=privacy.noise_multiplier, steps=STEPS, delta=privacy.delta)
+    return {"epsilon": spent.epsilon}
+
+
 def attacked(name: str, seed: int) -> dict[str, Any]:
     """One network: how many pictures came back, and how many certificates are right."""
     setting = SETTINGS[name]
     start, model, (X, y, unseen, others), training = trained(setting, seed)
     row: dict[str, Any] = {
         "what": name, "seed": seed, "n": setting.n, "fits": accuracy(model, X, y, setting),
-        "accuracy": accuracy(model, unseen, others, setting), "training_seconds": training,
+        "accuracy": accuracy(model, unseen, others, setting), "training_seconds": training, **epsilon(setting),
     }  # fmt: skip
+    began = time.process_time()
     low = -1.0 if setting.data == "cifar10" and setting.centred else 0.0
     shape = (3, 32, 32) if setting.data == "cifar10" else (1, 28, 28)
     try:
-        found = reconstruction.from_weights(model, start=start, seed=seed, value_range=(low, 1.0), shape=shape)
+        found = reconstruction.from_weights(
+            model, start=start, seed=seed, n=setting.n if setting.told else None, value_range=(low, 1.0), shape=shape
+        )
     except DivulgeError as error:
         return {**row, "refused": str(error)}
+    processor = time.process_time() - began
     judged = found.match(X, unseen=unseen, mean=torch.zeros(X.shape[1]))
     likeness = correlation(found.samples, X).max(dim=1).values
     assert found.certified is not None
@@ -228,35 +252,38 @@ def attacked(name: str, seed: int) -> dict[str, Any]:
         "certified": int(found.certified.sum()), "certified_right": int((likeness[found.certified] > HIGH).sum()),
         "unseen_above_0.9": int((judged.control.correlation > HIGH).sum()), "median_rms": float(error.median()),
         "labels_right": int((found.labels == y[correlation(found.samples, X).argmax(dim=1)]).sum()),
-        "seconds": found.seconds,
+        "seconds": found.seconds, "processor_seconds": processor,
     }  # fmt: skip
 
 
 LEVELS = (3, 11, 7, 4, 9, 12, 5, 8, 6, 10, 3, 12, 4, 7, 11, 5, 9, 8, 6, 10, 12, 4, 3, 7)
 WHOLE = 8
-TABLES = {f"table of 24 categories and 8 whole numbers, {n} rows": n for n in (20, 50, 100)}
+TABLES = {
+    **{f"table of 24 categories and 8 whole numbers, {n} rows": (n, LEVELS) for n in (20, 50, 100, 200)},
+    "table of 48 categories and 8 whole numbers, 200 rows": (200, 2 * LEVELS),
+}
 
 
-def table(n: int, seed: int) -> tuple[Tensor, Tensor]:
+def table(n: int, seed: int, columns: tuple[int, ...] = LEVELS) -> tuple[Tensor, Tensor]:
     """Rows of one-hot categories with unequal shares and of whole numbers up to 100, as shares, and four classes."""
     draw = torch.Generator().manual_seed(seed)
     blocks = []
-    for levels in LEVELS:
+    for levels in columns:
         shares = torch.randn(levels, generator=draw).softmax(dim=0)
         blocks.append(nn.functional.one_hot(torch.multinomial(shares, n, replacement=True, generator=draw), levels))
     numbers = torch.randint(101, (n, WHOLE), generator=draw) / 100
     X = torch.cat([*blocks, numbers], dim=1).float()
-    return X, (X[:, : LEVELS[0]].argmax(dim=1) + 2 * (numbers[:, -1] > 0.5)) % 4
+    return X, (X[:, : columns[0]].argmax(dim=1) + 2 * (numbers[:, -1] > 0.5)) % 4
 
 
-def categories(X: Tensor) -> Tensor:
-    """The category of each column of rows X [m, d], [m, 24]."""
-    return torch.stack([block.argmax(dim=1) for block in X[:, : sum(LEVELS)].split(LEVELS, dim=1)], dim=1)
+def categories(X: Tensor, columns: tuple[int, ...]) -> Tensor:
+    """The category of each categorical column of rows X [m, d], [m, c]."""
+    return torch.stack([block.argmax(dim=1) for block in X[:, : sum(columns)].split(columns, dim=1)], dim=1)
 
 
-def table_attacked(n: int, seed: int) -> dict[str, Any]:
+def table_attacked(n: int, columns: tuple[int, ...], seed: int) -> dict[str, Any]:
     """One network that was trained on a table: rows with every category right, and rows to the last number."""
-    X, y = table(n, seed)
+    X, y = table(n, seed, columns)
     recipe = Recipe(widths=[X.shape[1], 600, 4], learning_rate=RATE, momentum=MOMENTUM, epochs=60, seed=seed)
     row: dict[str, Any] = {"seed": seed, "n": n, "columns": X.shape[1]}
     try:
@@ -264,7 +291,7 @@ def table_attacked(n: int, seed: int) -> dict[str, Any]:
     except DivulgeError as error:
         return {**row, "refused": str(error)}
     nearest = torch.cdist(found.samples, X.double()).min(dim=1)
-    right = (categories(found.samples) == categories(X)[nearest.indices]).all(dim=1)
+    right = (categories(found.samples, columns) == categories(X, columns)[nearest.indices]).all(dim=1)
     whole = right & ((found.samples - X[nearest.indices]).abs().amax(dim=1) < 0.005)
     assert found.certified is not None
     return {
@@ -278,6 +305,6 @@ def run(plan: Plan) -> dict[str, Any]:
     """Every setting on fresh networks."""
     seeds = plan.seeds_of(2)
     pictures = {name: partial(lambda named: [attacked(named, s) for s in seeds], name) for name in SETTINGS}
-    tables = {name: partial(lambda n: [table_attacked(n, s) for s in seeds], n) for name, n in TABLES.items()}
+    tables = {name: partial(lambda n, of: [table_attacked(n, of, s) for s in seeds], *t) for name, t in TABLES.items()}
     paper = {"as printed, CIFAR-10, 50": lambda: [printed("CIFAR-10, 50", s) for s in seeds[:1]]}
     return plan.measure("known_start", {**pictures, **tables, **paper})

@@ -72,3 +72,16 @@ def test_no_rows() -> None:
     span, q = planted(0)
     assert len(rows.none(span)) == 0
     assert len(rows.join([rows.none(span), measured(span, q)])) == RANK
+
+
+def test_a_row_that_was_looked_for_among_few_directions_is_not_certain() -> None:
+    span, q = planted(0)
+    off = torch.full((1, UNITS), -1.0, dtype=torch.float64)
+    exact = torch.linalg.inv(q).T[:6]
+    rest, own = rows.frames(span, exact)
+    assert rest.shape == (RANK, RANK - 6)
+    assert float((exact @ rest).abs().max()) < 1e-9
+    assert own.shape == (6, RANK, RANK - 5)
+    found = rows.measured(span, q[8:9], off, rows.informative(span), rest[None])
+    assert not bool(found.certain())
+    assert bool(measured(span, q[8:9]).certain())

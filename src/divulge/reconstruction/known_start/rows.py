@@ -39,8 +39,8 @@ ALIKE = 0.95
 BATCH = 64
 MARGIN = 8
 """Zeros, at least, beyond those that can be forced."""
-LEVERAGE, LEVERAGE_WITHIN = 0.995, 0.9
-"""The largest leverage of a zero of a certain row: of one that was looked for among all directions, and among fewer."""
+LEVERAGE = 0.995
+"""The largest leverage of a zero of a certain row."""
 FEW_BY_CHANCE, FEWEST_EXCLUDING = 0.5, 4
 """Zeros expected by chance below which every direction needs to be excluded by few zeros only."""
 
@@ -95,12 +95,13 @@ class Rows:
 
         A mixture of m rows vanishes where all of them do, and can be forced to vanish at m - 1 further units. These
         alone exclude its parts, so their leverage is 1. Where rounding makes zeros by chance, every direction must be
-        excluded by more zeros than can be forced.
+        excluded by more zeros than can be forced. A row that was looked for among few directions is not certain: there
+        two rows that move units alike have a mixture that vanishes at many.
         """
-        fewest = self.free + (self.free // 10).clamp_min(MARGIN)
+        fewest = least(self.q.shape[1])
         isolated = torch.where(self.chance < FEW_BY_CHANCE, FEWEST_EXCLUDING, fewest)
-        highest = torch.where(self.free < self.q.shape[1], LEVERAGE_WITHIN, LEVERAGE)
-        sure: Tensor = (self.zeros >= fewest) & (self.isolated >= isolated) & (self.leverage <= highest)
+        sure: Tensor = (self.zeros >= fewest) & (self.isolated >= isolated) & (self.leverage <= LEVERAGE)
+        sure &= self.free == self.q.shape[1]
         return sure
 
 

@@ -91,24 +91,31 @@ class _Pool:
         return self.span.rank in (self.sure, len(self.exact)) or time.perf_counter() > self.end
 
     def add(self, c: Tensor, weights: Weights) -> int:
-        """Rows from the masks of the inputs with coordinates c, and of those that are certain; their zeros."""
+        """Rows from the masks of the inputs with coordinates c, and of those that are certain; their zeros.
+
+        Inputs that are certain by their levels have no share in the rows of others.
+        """
         X = self.span.inputs(c)
         X = X[torch.isfinite(X).all(dim=1)]
-        known = self.span.inputs(self.exact)
+        known = self.span.inputs(self.by_levels)
         if len(known) and len(X):
             X = X[correlation(X, known).amax(dim=1) < rows.ALIKE]
-        rest, own = rows.frames(self.span, self.exact)
+        rest, own = rows.frames(self.span, self.by_levels)
         found = [self._from(known, own, weights), self._from(X, rest.expand(len(X), -1, -1), weights)]
-        if len(known) and len(self.by_levels) == 0:
-            whole = torch.eye(self.span.rank).to(c)
-            found += [self._from(each, whole.expand(len(each), -1, -1), weights) for each in (known, X)]
-        both = torch.cat([known, X])
-        if len(both) == self.span.rank:
-            c = self.span.coordinates(both)
-            found.append(rows.from_inverse(self.span, self.pair.highest(both), c, self.units))
+        found += self._from_inverse(torch.cat([known, X]))
+        if len(known) == 0:
+            certain = self.span.inputs(self.exact)
+            found.append(self._from(certain, rest.expand(len(certain), -1, -1), weights))
+            found += self._from_inverse(certain)
         self.rows = rows.join([self.rows, *found])
         self.reduce()
         return int(rows.join(found).zeros.sum())
+
+    def _from_inverse(self, X: Tensor) -> list[Rows]:
+        """Rows from the inverse of all inputs; none while inputs are missing."""
+        if len(X) != self.span.rank:
+            return []
+        return [rows.from_inverse(self.span, self.pair.highest(X), self.span.coordinates(X), self.units)]
 
     def _from(self, X: Tensor, frame: Tensor, weights: Weights) -> Rows:
         if len(X) == 0 or frame.shape[2] == 0:
@@ -142,10 +149,10 @@ class _Pool:
         self.sure = int(sure[index].sum())
 
     def _possible(self) -> Tensor:
-        """[m]: rows that have a share in one certain input at most."""
-        if len(self.exact) < 2:
+        """[m]: rows that have a share in one input at most of those that are certain by their levels."""
+        if len(self.by_levels) < 2:
             return torch.ones(len(self.rows), dtype=torch.bool)
-        shares = (self.rows.q @ (self.exact / self.exact.norm(dim=1, keepdim=True)).T).abs()
+        shares = (self.rows.q @ (self.by_levels / self.by_levels.norm(dim=1, keepdim=True)).T).abs()
         possible: Tensor = shares.topk(2, dim=1).values[:, 1] < SHARED
         return possible
 

@@ -72,8 +72,10 @@ def mnist_network(outputs: int, seed: int) -> MLP:
     """A network of 32 neurons trained on MNIST for three epochs, ten classes or even against odd, in float64."""
     X, y = divulge.datasets.load("mnist").train
     y = torch.as_tensor(y) if outputs > 1 else torch.as_tensor(y) % 2
-    recipe = divulge.Recipe(widths=[784, 32, outputs], optimiser="adam", learning_rate=1e-3, epochs=3, batch_size=128,
-                            seed=seed)  # fmt: skip
+    recipe = divulge.Recipe(
+        widths=[784, 32, outputs], loss="cross-entropy" if outputs > 1 else "logistic", optimiser="adam",
+        learning_rate=1e-3, epochs=3, batch_size=128, seed=seed,
+    )  # fmt: skip
     model: MLP = recipe.train(X, y).double().requires_grad_(False)
     return model
 
@@ -119,12 +121,13 @@ def honesty(count: int, first: int = 0) -> dict[str, Any]:
                 stolen = from_labels(oracle, seed=seed, checks=500)
             except BudgetExhausted as error:
                 stolen = error.partial
+            differ = 0.0
             if stolen.equivalent:
                 claimed += 1
                 differ = stolen.check(divulge.oracle(model, access="label"), 20_000, seed=seed)
                 if differ > FALSE:
                     false.append({"kind": kind, "seed": seed, "differ": differ})
-            print(f"   {kind} {seed}: {stolen.equivalent} {stolen.reason}", flush=True)
+            print(f"   {kind} {seed}: {stolen.equivalent}, differs on {differ:.2g}; {stolen.reason}", flush=True)
     return {"networks": count * len(kinds), "called_equivalent": claimed, "false": len(false), "which": false}
 
 

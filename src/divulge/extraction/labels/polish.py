@@ -17,7 +17,7 @@ from divulge.extraction.labels.asking import Array
 from divulge.extraction.labels.network import LabelNetwork, steepness
 from divulge.extraction.labels.output_layer import equations
 
-LARGEST_DIRECT = 5e7
+LARGEST_DIRECT = 2.5e8
 """Entries of the largest Jacobian that is written out."""
 ITERATIONS = 60
 """Of LSMR, for larger ones."""

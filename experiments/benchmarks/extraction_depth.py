@@ -46,6 +46,8 @@ GRADIENTS = (
 VALUES = ("20-16-16-1", "80-40-20-1")
 TRAINED = ("64-32-16-10", "64-32-32-16-10")
 MNIST = "784-128-128-10"
+BATCH = 32
+"""Rows of a training step: with all of them at once 30 steps leave a network of digits at 14 % accuracy."""
 NETWORKS, FIRST_SEED = 20, 120_000
 """Networks of each row; their seeds were not used while settings were chosen."""
 DEPTHS, DEEP_WIDTH = range(1, 9), 16
@@ -78,7 +80,9 @@ def network(widths: list[int], seed: int) -> MLP:
 def trained(widths: list[int], seed: int, data: str = "digits", epochs: int = 30) -> MLP:
     """A network trained on digits or MNIST, in float64."""
     X, y = divulge.datasets.load(data).train
-    recipe = divulge.Recipe(widths=widths, activation="relu", loss="cross-entropy", seed=seed, epochs=epochs)
+    recipe = divulge.Recipe(
+        widths=widths, activation="relu", loss="cross-entropy", seed=seed, epochs=epochs, batch_size=BATCH
+    )
     model: Any = recipe.train(X, y)
     return model.double()
 

@@ -33,7 +33,8 @@ def imprecise(off: float, quality: str) -> str:
     if off > 0.1:
         return f"The copy is off by {off:.1e} of the output's standard deviation: {quality}."
     return (
-        f"The copy agrees to {off:.1e} of the output's standard deviation, about as well as can be expected: {quality}."
+        f"The copy agrees to {off:.1e} of the output's standard deviation on the rows compared, about as well as can "
+        f"be expected: {quality}."
     )
 
 

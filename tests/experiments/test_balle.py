@@ -45,12 +45,12 @@ def test_a_run_goes_on_where_it_was(lab, monkeypatch):
         monkeypatch.setattr(balle, name, lambda lab, activation, name=name: done.append(name) or {"curve": {}})
     others = (
         "black_box", "cifar", "cifar_network", "reconstructor_network", "gradient_norms", "other_distribution",
-        "direct_line",
+        "direct_line", "zeros_in_gradients",
     )  # fmt: skip
     for name in others:
         monkeypatch.setattr(balle, name, lambda lab, *more, name=name: done.append(name) or {"spearman": 0.0})
     balle.run(Plan(lab.out))
     first = len(done)
     balle.run(Plan(lab.out))
-    assert len(done) == first == 11
-    assert len(json.loads((lab.out / "results.json").read_text())) == 11
+    assert len(done) == first == 12
+    assert len(json.loads((lab.out / "results.json").read_text())) == 12

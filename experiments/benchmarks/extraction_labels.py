@@ -121,13 +121,14 @@ def honesty(count: int, first: int = 0) -> dict[str, Any]:
                 stolen = from_labels(oracle, seed=seed, checks=500)
             except BudgetExhausted as error:
                 stolen = error.partial
-            differ = 0.0
+            told = stolen.reason
             if stolen.equivalent:
                 claimed += 1
                 differ = stolen.check(divulge.oracle(model, access="label"), 20_000, seed=seed)
+                told = f"differs on {differ:.2g} of 20,000 rows"
                 if differ > FALSE:
                     false.append({"kind": kind, "seed": seed, "differ": differ})
-            print(f"   {kind} {seed}: {stolen.equivalent}, differs on {differ:.2g}; {stolen.reason}", flush=True)
+            print(f"   {kind} {seed}: {stolen.equivalent}, {told}", flush=True)
     return {"networks": count * len(kinds), "called_equivalent": claimed, "false": len(false), "which": false}
 
 

@@ -31,7 +31,9 @@ from divulge.core.progress import report
 from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, UNSETTLED
 from divulge.extraction.gradients.imprecise_copy import imprecise
+from divulge.extraction.layers.acting_nowhere import BOX, acting_nowhere
 from divulge.extraction.layers.both_on import rows_with_both_on
+from divulge.extraction.layers.copy_on_layers import copy_on
 from divulge.extraction.layers.deep_copy import DeepCopy
 from divulge.extraction.layers.deep_verification import first_hyperplanes, unusual_rows, where_wrong
 from divulge.extraction.layers.depth import Depth
@@ -39,11 +41,9 @@ from divulge.extraction.layers.determined_entries import mark_determined
 from divulge.extraction.layers.first_layer import MOST_LINES, first_layer
 from divulge.extraction.layers.imprecise_fit import fitted
 from divulge.extraction.layers.known_layers import Array, KnownLayers
-from divulge.extraction.layers.layer_search import LayerSearch, has_identity, with_identity
-from divulge.extraction.layers.output_fit import CARRIED, fit_output, with_fewest_units
+from divulge.extraction.layers.layer_search import LayerSearch
 from divulge.extraction.layers.polish import parameters, polish
 from divulge.extraction.layers.query_points import nearest_directions
-from divulge.extraction.layers.residual_units import residual_units, with_units
 from divulge.extraction.layers.survey import Survey
 from divulge.extraction.layers.unseen_entries import telling_rows
 from divulge.extraction.result import Extraction
@@ -59,7 +59,6 @@ SEGMENTS, MORE_SEGMENTS = 16, 12
 ATTEMPTS = 14
 INDEPENDENT = 1e6
 """Largest condition number of a first layer whose rows count as independent."""
-MANY_CONTRADICT = 120
 MOST_WRONG, ROWS_A_PARAMETER = 0.6, 3
 """A copy is polished if it is wrong on at most this share of rows, on so many values for each of its weights."""
 PRECISE = 1e-12
@@ -68,10 +67,8 @@ LOOSER = 2.0
 """How much farther off a copy of imprecise answers may be after each attempt: weak neurons do not show in them."""
 MOST_UNSEEN = 60
 """Entries that were never seen are asked about one by one only if they are no more."""
-MOST_WITHHELD = 2
+MOST_WITHHELD = 6
 """Copies whose weights were not all seen that are compared on all rows: each comparison is long."""
-COPY_ROWS, DISTANCES = 4000, (1.0, 5.0, 25.0, FAR)
-"""Rows, and their distances, at which neurons that are always on stay on in the copy."""
 WRONG_SEGMENTS, RIGHT_ROWS = 4, 2_000
 """Rows that segments are searched from where the copy is wrong, and rows where it is right that they may end at."""
 FEW_WRONG, AROUND = 0.05, 24
@@ -139,7 +136,7 @@ class DeepAttack:
             if reason and len(peeled.layers) <= len(search.base) and self._found_more_first_units(search):
                 continue
             if not reason:
-                self._fit(search, peeled.layers)
+                self.copy = copy_on(search, peeled.layers, *self.oracle.answers(), self.rng)
                 searched = search.survey.segments
                 reason = self._judged(search)
                 if not reason:
@@ -176,45 +173,24 @@ class DeepAttack:
             most = self.depth.most
         return LayerSearch(survey, base, most, self.rng)
 
-    def _fit(self, search: LayerSearch, layers: KnownLayers) -> None:
-        """The output; if many samples contradict it, with the linear part that an always-on neuron leaves."""
-        output = fit_output(search.survey, layers, self.rng)
-        if len(output.contradicting) > MANY_CONTRADICT and len(layers):
-            wider = with_identity(layers)
-            again = fit_output(search.survey, wider, self.rng)
-            fits = len(wider) > 1 or search.survey.space.positive
-            if fits and len(again.contradicting) < len(output.contradicting):
-                layers, output = wider, again
-        last = len(layers) - 1
-        units = residual_units(search.survey, layers, output) if len(layers) else []
-        if units:
-            place = search.append_unseen(last, np.array([~unit.known for unit in units]))
-            layers, output = with_units(layers, output, units, place)
-        if has_identity(layers):
-            layers, output, search.unseen[last] = with_fewest_units(
-                layers, output, search.unseen[last], search.survey.space.accuracy.at_least(CARRIED, 1e4)
-            )
-        space = search.survey.space
-        rows = self.rng.normal(size=(COPY_ROWS, self.oracle.input_dim)) * self.rng.choice(
-            DISTANCES, size=(COPY_ROWS, 1)
-        )
-        rows = np.concatenate([search.survey.data.Y, space.from_inputs(rows)])
-        self.copy = DeepCopy.of(space, layers, output, rows)
-
     # -- fresh rows ---------------------------------------------------------------------------------------------------
 
     def _judged(self, search: LayerSearch) -> str:
         """Few fresh rows while much is wrong, all of them before a copy is called exact; a reason if it is not."""
         assert self.copy is not None
         before = self.space.spent
-        reason = self._checked(search, min(FIRST_CHECKS, self.checks)) or self._checked(search, self.checks)
+        reason = (
+            self._checked(search, min(FIRST_CHECKS, self.checks))
+            or ("" if self.coarse else self._entries_without_effect(search))
+            or self._checked(search, self.checks)
+        )
         if not reason:
             self.verified = self.space.spent - before
         return reason
 
-    def _checked(self, search: LayerSearch, checks: int, *, again: bool = True) -> str:
+    def _checked(self, search: LayerSearch, checks: int) -> str:
         """Compare with fresh rows; a copy that is off is polished once, and compared with others."""
-        copy, all_rows = self.copy, checks == self.checks
+        copy, all_rows, again = self.copy, checks == self.checks, True
         while True:
             assert copy is not None
             assert self.first is not None
@@ -228,7 +204,7 @@ class DeepAttack:
             if not bool(wrong.any()) and not verification.reason:  # every row that was asked agrees too
                 if not all_rows and verification.worst > PRECISE * verification.scale:
                     self._polished(0.0)
-                return self._entries_without_effect(search, again=again) if all_rows and not self.coarse else ""
+                return ""
             if not again or not self._polished(float(wrong.double().mean())):
                 break
             copy, again = self.copy, False
@@ -284,34 +260,42 @@ class DeepAttack:
         unseen = self.search.unseen_entries(self.copy.layers)
         return self._is_far_off() and (wrong > MOST_WRONG or (wrong > 0 and not unseen))
 
-    def _entries_without_effect(self, search: LayerSearch, *, again: bool) -> str:
-        """Ask where entries that were never seen would matter most; a reason if there are any that values do not tell.
+    def _entries_without_effect(self, search: LayerSearch) -> str:
+        """Ask where entries that were never seen would matter most; a reason if there are any that may act elsewhere.
 
-        They may act elsewhere, as they did in a copy that agreed on all rows, so that it is not called exact.
+        Each is told by the values of rows where it acts, or is shown to act nowhere (``acting_nowhere.py``).
         """
         copy, space = self.copy, search.survey.space
         assert copy is not None
-        assert self.verification is not None
         self.without_effect = 0
         unseen = self._undetermined(search)
         if not unseen:
             return ""
-        reason = f"the copy agrees on all rows, but {unseen} of its weights were never seen"
-        if unseen > MOST_UNSEEN:
-            return reason
-        rows = [
-            find(space, copy.layers, depth, neuron, unit, search.survey.data.Y, self.rng)
-            for find in (telling_rows, rows_with_both_on)
-            for depth, entries in search.unseen.items() if 0 < depth < len(copy.layers)
-            for neuron, unit in np.argwhere(entries).tolist()
-        ]  # fmt: skip
-        X = torch.from_numpy(space.to_inputs(np.concatenate([*rows, np.zeros((0, space.dim))])))
-        off = self.space.differences(self.oracle.value(X).to("cpu", torch.float64), copy.value(X)) / row_size(X)
-        if not bool((off > self.exact * self.verification.scale).any()):
-            unseen = self._undetermined(search)  # these rows may tell
-            self.without_effect, self.withheld = unseen, self.withheld + bool(unseen)
-            return f"the copy agrees on all rows, but {unseen} of its weights were never seen" if unseen else ""
-        return self._checked(search, self.checks, again=False) if again and self._polished(0.0) else reason
+        if unseen <= MOST_UNSEEN:
+            rows = [
+                find(space, copy.layers, depth, neuron, unit, search.survey.data.Y, self.rng)
+                for find in (telling_rows, rows_with_both_on)
+                for depth, entries in search.unseen.items() if 0 < depth < len(copy.layers)
+                for neuron, unit in np.argwhere(entries).tolist()
+            ]  # fmt: skip
+            if not self._agree(np.concatenate([*rows, np.zeros((0, space.dim))])).all():
+                if self._polished(0.0):
+                    return ""
+            elif self._undetermined(search):  # these rows may tell
+                asked = space.from_inputs(self.oracle.answers()[0].numpy())
+                self.without_effect = acting_nowhere(search.unseen, copy, asked, self._agree, self.rng)
+            unseen = search.unseen_entries(copy.layers)
+            self.withheld += bool(unseen)
+        return f"the copy agrees on all rows, but {unseen} of its weights were never seen" if unseen else ""
+
+    def _agree(self, Y: Array) -> Array:
+        """Whether the target answers like the copy at rows [n, dim] of the space where queries are made."""
+        assert self.copy is not None
+        assert self.verification is not None
+        X = torch.from_numpy(self.copy.space.to_inputs(Y))
+        truth = self.oracle.value(X).to("cpu", torch.float64)
+        off = self.space.differences(truth, self.copy.value(X)) / row_size(X)
+        return np.asarray(off <= self.exact * self.verification.scale)
 
     def _undetermined(self, search: LayerSearch) -> int:
         """How many entries neither kinks nor values show; those that the values of all rows determine count as seen."""
@@ -389,8 +373,8 @@ class DeepAttack:
         notes, expected = [], self.depth.widths
         if self.without_effect:
             notes.append(
-                f"{self.without_effect} weights of the copy were never seen to act. It agrees with the target on every "
-                "row asked where they would act most; inputs on which they do may exist elsewhere."
+                f"{self.without_effect} weights of the copy are not the target's. They act at no input up to "
+                f"{BOX:.0f} times as large as typical ones, as mixed-integer programs show."
             )
         if widths and expected is not None and list(expected) != widths:
             notes.append(

@@ -12,7 +12,7 @@ from divulge.extraction.layers.query_points import extreme_points
 from divulge.extraction.relu_network import NetworkEstimate
 from divulge.extraction.verification import Verification, row_size
 
-EXTREMES = 0.03
+EXTREMES = 0.06
 """Extreme rows for each layer, as a share of the fresh rows."""
 FARTHER = (3.0, 5.0, 10.0, 30.0)
 """Distances of further fresh rows, in lengths of a typical input: far out other cells are reached."""
@@ -34,12 +34,17 @@ def unusual_rows(copy: DeepCopy, checks: int, reach: float, rng: np.random.Gener
     count = max(1, int(EXTREMES * checks))
     for depth in range(len(copy.layers) + 1):
         extremes = extreme_points(copy.space, copy.layers.first(depth), count, rng)
-        rows.append(copy.space.to_inputs(extremes))
+        rows.append(copy.space.to_inputs(extremes * _sizes(count, reach)))
         rows.append(copy.space.to_inputs(_linear_extremes(copy, depth, count, rng)))
     if copy.space.positive:
         alone = [size * (np.eye(copy.space.dim) - OFF) for size in np.minimum(ALONE, reach)]
         rows.append(copy.space.to_inputs(np.concatenate(alone)))
     return torch.from_numpy(np.concatenate(rows))
+
+
+def _sizes(count: int, reach: float) -> Array:
+    """How many times as far out extreme rows are moved [count, 1]: a neuron far from the origin switches far out."""
+    return np.resize(np.minimum((1.0, 1.0, *FARTHER), reach), (count, 1))
 
 
 def _linear_extremes(copy: DeepCopy, depth: int, count: int, rng: np.random.Generator) -> Array:

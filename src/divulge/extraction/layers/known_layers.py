@@ -76,6 +76,21 @@ class KnownLayers:
             Y = np.where(on, Y, 0)
         return Y, on, jacobian
 
+    def masks(self, Y: Array) -> tuple[Array, list[Array]]:
+        """Activations of the last layer [n, h], and which units of each layer are on, for ``pulled_back``."""
+        masks = []
+        for weight, bias, linear in self.stack:
+            Y = Y @ weight.T + bias
+            masks.append((Y > 0) | linear)
+            Y = np.where(masks[-1], Y, 0)
+        return Y, masks
+
+    def pulled_back(self, above: Array, masks: list[Array]) -> Array:
+        """Derivatives [n, inputs] of ``above`` @ activations [n], without the Jacobians of the activations."""
+        for weight, on in zip(reversed(self.weights), reversed(masks), strict=True):
+            above = np.where(on, above, 0) @ weight
+        return above
+
     def cross(self, A: Array, B: Array) -> Array:
         """Whether some unit of some layer is on at one of two points and off at the other [n]."""
         crossed = np.zeros(len(A), bool)

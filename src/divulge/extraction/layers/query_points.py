@@ -13,9 +13,12 @@ from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.neuron import Neuron
 from divulge.extraction.layers.query_space import QuerySpace
 
-ASCENT_STEPS, PROJECTIONS = 25, 40
-CORNER = 4.0
-"""How much one unit counts for more than the others in a corner."""
+ASCENT_STEPS, SLOWER, PROJECTIONS = 100, 0.95, 40
+POOL, PART = 1_000, 0.3
+"""Points among which each ascent begins at the best, and the share of them that it may begin at."""
+CORNER = (0.3, 4.0)
+"""How much one unit counts beside the others in a corner, least and most: neurons with one positive weight are on
+there."""
 CORRECTIONS, TRIES, MARGIN = 80, 8, 0.01
 MANY_POINTS = 20_000
 ROOM = 10.0
@@ -51,25 +54,34 @@ def extreme_points(
     Every second direction is a corner, where one unit outweighs all others; random activations of the first layer have
     many corners among them. The directions may be given as ``toward`` [count, h].
     """
-    Y = space.points(count, rng)
     r = rng.normal(size=(count, layers.width))
     if toward is not None:
         r = toward
     elif len(layers):
         unit = np.resize(rng.permutation(layers.width), len(r[::2]))
-        r[::2] = CORNER * np.eye(layers.width)[unit] - np.abs(r[::2])
+        height = np.exp(rng.uniform(np.log(CORNER[0]), np.log(CORNER[1]), size=(len(unit), 1)))
+        r[::2] = height * np.eye(layers.width)[unit] - np.abs(r[::2]) * (1 - np.eye(layers.width)[unit])
+    Y = _farthest(space.points(max(count, POOL), rng), layers, r, rng)
     best, top = Y.copy(), np.full(count, -np.inf)
     for step in range(ASCENT_STEPS):
-        a, _, jacobian = layers.maps(Y)
+        a, masks = layers.masks(Y)
         size = np.maximum(np.linalg.norm(a, axis=1), 1e-9)
         score = (r * a).sum(axis=1) / size
         better = score > top
         best[better], top[better] = Y[better], score[better]
-        slope = np.einsum("nh,nhd->nd", r / size[:, None] - (score / size**2)[:, None] * a, jacobian)
-        pace = 0.5 * 0.9**step * np.linalg.norm(Y, axis=1) / np.maximum(np.linalg.norm(slope, axis=1), 1e-12)
+        slope = layers.pulled_back(r / size[:, None] - (score / size**2)[:, None] * a, masks)
+        pace = 0.5 * SLOWER**step * np.linalg.norm(Y, axis=1) / np.maximum(np.linalg.norm(slope, axis=1), 1e-12)
         Y = space.kept_inside(Y + pace[:, None] * slope, rng, 1e-3)
         Y = Y * np.minimum(1, FARTHEST * np.sqrt(space.dim) / np.linalg.norm(Y, axis=1))[:, None]
     return best
+
+
+def _farthest(pool: Array, layers: KnownLayers, r: Array, rng: np.random.Generator) -> Array:
+    """For each direction r [n, h] the point, of a random part of the pool, whose activations go farthest in it."""
+    a = layers(pool)
+    score = (a / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), 1e-9)) @ r.T
+    score[rng.random(score.shape) > PART] = -np.inf
+    return np.asarray(pool[score.argmax(axis=0)])
 
 
 def segments(space: QuerySpace, layers: KnownLayers, count: int, rng: np.random.Generator) -> tuple[Array, Array]:

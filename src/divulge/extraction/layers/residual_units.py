@@ -9,9 +9,10 @@ follow from those of the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import linprog
 
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.output_fit import OutputFit
@@ -27,6 +28,9 @@ CONSISTENT = 1e-5
 """Equations agree if they leave less than this share of their right sides."""
 CONFIRMED = 2
 """Equations of a sample that must follow from those of the group it joins."""
+
+LARGEST_ENTRY, MOST_ROWS = 3.0, 2_000
+"""How large an entry may be that no sample tells, as a multiple of the largest of its row, and rows that bound it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,29 @@ def residual_units(survey: Survey, layers: KnownLayers, output: OutputFit) -> li
                 found.append(unit)
         equations = [equation for i, equation in enumerate(equations) if i not in group]
     return found
+
+
+def bounded(units: list[ResidualUnit], activation: Array) -> list[ResidualUnit]:
+    """The units with the entries that no sample tells as large as they can be while all are off at activations [n, h].
+
+    A neuron that is seldom on is on where certain units below are off: without their entries it would be on at many
+    rows more.
+    """
+    filled = []
+    for unit in units:
+        open_ = np.flatnonzero(~unit.known)
+        rows, height = activation[:, open_], activation @ unit.row + unit.bias
+        on = np.flatnonzero(rows.any(axis=1))
+        order = on[np.argsort(-height[on] / rows[on].sum(axis=1))[:MOST_ROWS]]
+        most = LARGEST_ENTRY * float(np.abs(unit.row).max())
+        solved = None
+        if len(open_) and len(order):
+            solved = linprog(-np.ones(len(open_)), A_ub=rows[order], b_ub=-height[order], bounds=(-most, most)).x
+        row = unit.row.copy()
+        if solved is not None:
+            row[open_] = solved
+        filled.append(replace(unit, row=row))
+    return filled
 
 
 def with_units(

@@ -5,7 +5,7 @@ import numpy as np
 from divulge.extraction.layers.known_layers import KnownLayers
 from divulge.extraction.layers.output_fit import OutputFit
 from divulge.extraction.layers.query_space import QuerySpace
-from divulge.extraction.layers.residual_units import residual_units, with_units
+from divulge.extraction.layers.residual_units import ResidualUnit, bounded, residual_units, with_units
 from divulge.extraction.layers.survey import Survey
 
 
@@ -58,3 +58,16 @@ def test_a_missing_neuron_of_a_layer_below_is_not_taken_for_one_of_the_last():
     (weight, bias, _), (above, offset, _) = whole.stack
     less = KnownLayers(8).with_layer(weight[:5], bias[:5]).with_layer(above[:, :5], offset)
     assert residual_units(survey, less, survey.space.output) == []
+
+
+def test_entries_that_no_sample_tells_are_as_large_as_all_rows_allow():
+    """On at unit 0 alone; where unit 1 is on too it is off, and unit 2 is on at no row."""
+    unit = ResidualUnit(np.array([1.0, 0, 0]), -0.1, np.ones(1), np.array([True, False, False]))
+    rng = np.random.default_rng(0)
+    activation = np.c_[rng.random((50, 2)), np.zeros(50)]
+    activation = activation[activation @ [1.0, -2.0, 0] < 0.1]
+    row = bounded([unit], activation)[0].row
+    assert row[0] == 1
+    assert (activation @ row - 0.1 < 1e-9).all()
+    assert -2.0 < row[1] < 0
+    assert np.abs(row).max() <= 3

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from divulge.extraction.layers.both_on import rows_with_both_on
-from divulge.extraction.layers.determined_entries import determined
+from divulge.extraction.layers.deep_copy import DeepCopy
+from divulge.extraction.layers.determined_entries import determined, mark_determined
 from divulge.extraction.layers.known_layers import KnownLayers
+from divulge.extraction.layers.output_fit import OutputFit
 from divulge.extraction.layers.polish import outputs
 from divulge.extraction.layers.query_space import QuerySpace
 
@@ -72,3 +74,19 @@ def test_an_entry_is_off_by_no_more_than_is_stated(network):
     assert not determined(network, X[:0], off[:0], np.ones(0), entries).any()
     dead = [(network[0][0], network[0][1] - 100), *network[1:]]
     assert not determined(dead, X, off, np.ones(len(X)), entries).any()
+
+
+def test_a_linear_unit_may_carry_what_is_wrong_with_an_entry():
+    """A neuron that is on wherever the unit is: only the sum of its entry and the linear unit's shows."""
+    rng = np.random.default_rng(3)
+    first, above = (rng.normal(size=(6, 4)) / 2, 0.3 * rng.normal(size=6)), rng.normal(size=(2, 6)) / 3
+    layers = KnownLayers(4).with_layer(*first)
+    for linear in (False, True):
+        whole = layers.with_layer(above, np.array([50.0, 0.0]), np.array([False, linear]))
+        output = OutputFit(np.ones((1, 2)), np.zeros(1), np.zeros(0, int))
+        X = rng.normal(size=(500, 4))
+        copy = DeepCopy.of(Inputs(4), whole, output, X)
+        unseen = {1: np.zeros((2, 6), bool)}
+        unseen[1][0, 2] = True
+        mark_determined(unseen, copy, X, np.full(len(X), 1e-14), np.ones(len(X)))
+        assert unseen[1][0, 2] == linear

@@ -67,6 +67,8 @@ LOOSER = 2.0
 """How much farther off a copy of imprecise answers may be after each attempt: weak neurons do not show in them."""
 MOST_UNSEEN = 60
 """Entries that were never seen are asked about one by one only if they are no more."""
+ENTRY_ROUNDS = 3
+"""How often they are asked about, each time with a copy that was refined by the answers."""
 MOST_WITHHELD = 6
 """Copies whose weights were not all seen that are compared on all rows: each comparison is long."""
 WRONG_SEGMENTS, RIGHT_ROWS = 4, 2_000
@@ -265,27 +267,28 @@ class DeepAttack:
 
         Each is told by the values of rows where it acts, or is shown to act nowhere (``acting_nowhere.py``).
         """
-        copy, space = self.copy, search.survey.space
-        assert copy is not None
-        self.without_effect = 0
-        unseen = self._undetermined(search)
-        if not unseen:
-            return ""
-        if unseen <= MOST_UNSEEN:
+        space, self.without_effect = search.survey.space, 0
+        for _ in range(ENTRY_ROUNDS):
+            copy, unseen = self.copy, self._undetermined(search)
+            assert copy is not None
+            if not 0 < unseen <= MOST_UNSEEN:
+                break
             rows = [
                 find(space, copy.layers, depth, neuron, unit, search.survey.data.Y, self.rng)
                 for find in (telling_rows, rows_with_both_on)
                 for depth, entries in search.unseen.items() if 0 < depth < len(copy.layers)
                 for neuron, unit in np.argwhere(entries).tolist()
             ]  # fmt: skip
-            if not self._agree(np.concatenate([*rows, np.zeros((0, space.dim))])).all():
-                if self._polished(0.0):
-                    return ""
-            elif self._undetermined(search):  # these rows may tell
-                asked = space.from_inputs(self.oracle.answers()[0].numpy())
-                self.without_effect = acting_nowhere(search.unseen, copy, asked, self._agree, self.rng)
-            unseen = search.unseen_entries(copy.layers)
-            self.withheld += bool(unseen)
+            if self._agree(np.concatenate([*rows, np.zeros((0, space.dim))])).all():
+                if self._undetermined(search):  # these rows may tell
+                    asked = space.from_inputs(self.oracle.answers()[0].numpy())
+                    self.without_effect = acting_nowhere(search.unseen, copy, asked, self._agree, self.rng)
+                break
+            if not self._polished(0.0):
+                break
+        assert self.copy is not None
+        unseen = search.unseen_entries(self.copy.layers)
+        self.withheld += bool(unseen)
         return f"the copy agrees on all rows, but {unseen} of its weights were never seen" if unseen else ""
 
     def _agree(self, Y: Array) -> Array:

@@ -26,14 +26,24 @@ ROWS_AT_ONCE = 4_096
 
 
 def mark_determined(unseen: dict[int, Array], copy: DeepCopy, X: Array, off: Array, weight: Array) -> None:
-    """Take the entries that answers at rows X determine from those that are ``unseen``, by layer [neurons, units]."""
+    """Take the entries that answers at rows X determine from those that are ``unseen``, by layer [neurons, units].
+
+    Linear units were fitted to the same answers, and may carry what is wrong with an entry of another neuron that is on
+    at all of these rows: their entries at the same units are unknowns too.
+    """
     below = len(copy.stack) - 1 - len(copy.layers)  # layers of the stack under those that were peeled
     places = [
         (depth, neuron, unit)
         for depth, entries in unseen.items() if depth < len(copy.layers)
         for neuron, unit in np.argwhere(entries).tolist()
     ]  # fmt: skip
-    told = determined(copy.stack, X, off, weight, [(below + depth, neuron, unit) for depth, neuron, unit in places])
+    carried = [
+        (depth, neuron, unit)
+        for depth, unit in sorted({(depth, unit) for depth, _, unit in places})
+        for neuron in np.flatnonzero(copy.layers.linear[depth]).tolist()
+    ]
+    entries = [(below + depth, neuron, unit) for depth, neuron, unit in [*places, *carried]]
+    told = determined(copy.stack, X, off, weight, entries)[: len(places)]
     for (depth, neuron, unit), seen in zip(places, told.tolist(), strict=True):
         unseen[depth][neuron, unit] = not seen
 

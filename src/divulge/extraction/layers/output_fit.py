@@ -118,11 +118,12 @@ def _turned(carried: Array, above: Array, rows: Array, seen: Array) -> Array:
 
 
 def _filled(carried: Array, above: Array, rows: Array, turned: Array, hidden: Array) -> tuple[Array, Array]:
-    """The rows with entries that only one neuron that is turned lacks, and what stays hidden."""
+    """The rows with entries that only one neuron lacks, which is turned, and what stays hidden."""
     rows, hidden = rows.copy(), hidden.copy()
     rest = carried + np.einsum("ku,ui->ki", above * turned, rows)
-    for unit in np.flatnonzero((hidden & turned[:, None]).sum(axis=0) == 1).tolist():
-        neuron = int(np.flatnonzero(hidden[:, unit] & turned)[0])
+    alone = (hidden.sum(axis=0) == 1) & (hidden & turned[:, None]).any(axis=0)
+    for unit in np.flatnonzero(alone).tolist():
+        neuron = int(np.flatnonzero(hidden[:, unit])[0])
         strength = float((above[:, neuron] ** 2).sum())
         if strength > 0:
             rows[neuron, unit] = -(above[:, neuron] @ rest[:, unit]) / strength

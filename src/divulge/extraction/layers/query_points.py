@@ -31,7 +31,7 @@ def spread_out(activation: Array, count: int, rng: np.random.Generator) -> Array
     """Indices of points whose activations point in directions far from each other: farthest first."""
     a = activation / np.maximum(np.linalg.norm(activation, axis=1, keepdims=True), 1e-12)
     a = a - a.mean(axis=0)
-    a = a / (np.sqrt((a**2).mean(axis=0)) + 1e-3 * np.abs(a).max())
+    a = a / (np.sqrt((a**2).mean(axis=0)) + 1e-3 * np.abs(a).max() + np.finfo(float).tiny)
     chosen = [int(rng.integers(len(a)))]
     distance = np.linalg.norm(a - a[chosen[0]], axis=1)
     while len(chosen) < min(count, len(a)):

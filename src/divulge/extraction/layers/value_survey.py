@@ -17,6 +17,7 @@ from divulge.extraction.layers.known_layers import Array
 from divulge.extraction.layers.query_space import QuerySpace
 from divulge.extraction.layers.survey import Batch, Survey, normals
 from divulge.extraction.precision import Precision
+from divulge.extraction.relu_network import NetworkEstimate
 from divulge.extraction.values.cell_gradients import Cells, Gradients, Measurement, random_frame
 from divulge.extraction.values.line_scan import Line, Scan, run_together, scan
 
@@ -108,6 +109,15 @@ class ValueSurvey(Survey):
         for cut, work, gradient in zip(cuts, works, gradients, strict=True):
             self.append(_batch(cut, work.cells, gradient), 1)
 
+    def take_over(self, line: Line, estimate: NetworkEstimate, noise: float) -> None:
+        """Add a line that was searched before, from a network of one hidden layer that is right all along it.
+
+        ``noise`` is the standard error of that network's derivatives.
+        """
+        batch = _batch_of_network(line, estimate, noise)
+        if batch is not None:
+            self.append(batch, 1)
+
     def _cut(self, middle: Array, half: Array, far: float) -> list[_Cut]:
         space, lines = self.values, [Line(m, h) for m, h in zip(middle, half, strict=True)]
         noise = space.precision().noise
@@ -157,6 +167,39 @@ def _batch(cut: _Cut, cells: Cells, found: Gradients) -> Batch:
     weight[kinked] = np.where(trusted, np.minimum(1.0, FULL_WEIGHT / error), UNTRUSTED)
     return Batch(
         Y=Y, value=value, gradient=jacobian[owner], left=left, right=left + 1, kinked=kinked, kink=kink, normal=normal,
+        strength=strength, weight=weight, error=np.zeros(len(left)),
+    )  # fmt: skip
+
+
+def _batch_of_network(line: Line, estimate: NetworkEstimate, noise: float) -> Batch | None:
+    """Samples beside the kinks of a line and the kinks, from the neurons of a network; None if it has none there."""
+    A, b, W, P, _ = estimate.arrays()
+    along = A @ line.direction
+    keep = np.abs(along) > np.finfo(float).tiny
+    A, b, W, along = A[keep], b[keep], W[:, keep], along[keep]
+    if not len(b):
+        return None
+    t = -(A @ line.origin + b) / along
+    order = np.argsort(t)
+    A, W, t, along = A[order], W[:, order], t[order], along[order]
+    gap = np.diff(t)
+    room = np.minimum(np.append(np.inf, gap), np.append(gap, np.inf))
+    inset = np.minimum(INSET * (1 + np.abs(t)), 0.1 * room)
+    places = np.stack([t - inset, t + inset], axis=1).reshape(-1)
+    cell = np.repeat(np.arange(len(t) + 1), 2)[1:-1]  # how many kinks lie to the left of each sample
+    on = np.where(along > 0, np.arange(len(t)) < cell[:, None], np.arange(len(t)) >= cell[:, None])  # [n, h]
+    jacobian = P + np.einsum("kh,nh,hd->nkd", W, on, A)
+    Y = line.at(places)
+    kinked = np.arange(len(places) - 1) % 2 == 0
+    kink, normal = (np.zeros((len(kinked), Y.shape[1])) for _ in range(2))
+    strength, weight = np.zeros(len(kinked)), np.zeros(len(kinked))
+    kink[kinked], normal[kinked] = line.at(t), A / np.linalg.norm(A, axis=1, keepdims=True)
+    size = np.linalg.norm(W, axis=0) * np.linalg.norm(A, axis=1)
+    strength[kinked] = normals(jacobian[:-1:2], jacobian[1::2])[1]
+    weight[kinked] = np.minimum(1.0, FULL_WEIGHT * size / max(2 * noise, np.finfo(float).tiny))
+    left = np.arange(len(kinked))
+    return Batch(
+        Y=Y, value=estimate(Y), gradient=jacobian, left=left, right=left + 1, kinked=kinked, kink=kink, normal=normal,
         strength=strength, weight=weight, error=np.zeros(len(left)),
     )  # fmt: skip
 

@@ -65,7 +65,8 @@ def first_line(state: SearchState) -> None:
     wide, cells, measured = _good(state, wide, cells, measured)
     neurons, groups = _split(line, found, wide, t, cells, measured)
     _assemble(state, cells, measured, neurons)
-    _resolve_groups(state, cells, measured, neurons, groups)
+    if _resolve_groups(state, cells, measured, neurons, groups) and state.estimate is not None:
+        state.first_line = line, state.estimate
 
 
 def _span(measured: Gradients) -> Array:
@@ -212,11 +213,11 @@ def _assemble(state: SearchState, cells: Cells, measured: Gradients, neurons: li
 
 def _resolve_groups(
     state: SearchState, cells: Cells, measured: Gradients, neurons: list[NetworkEstimate], groups: list[Group]
-) -> None:
-    """Add the neurons of narrow cells to the estimate."""
+) -> bool:
+    """Add the neurons of narrow cells to the estimate; whether all could be separated."""
     for _ in range(ROUNDS):
         if not groups:
-            return
+            return True
         assert state.estimate is not None
         paths = [
             resolve_group(
@@ -241,6 +242,7 @@ def _resolve_groups(
         neurons += [_merged(group, cells) for group in groups]
         state.notes.append(f"{len(groups)} groups of kinks could not be separated and count as one neuron each.")
         _assemble(state, cells, measured, neurons)
+    return not groups
 
 
 def _merged(group: Group, cells: Cells) -> NetworkEstimate:

@@ -143,8 +143,11 @@ class ValueAttack:
     def _deeper(self, stolen: Extraction) -> Extraction:
         """Go on with further layers."""
         inputs = self.oracle.input_dim
+        lines = ValueSurvey(ValueSpace(self.ask_full, inputs, self.rng))
+        if self.state is not None and self.state.first_line is not None:
+            lines.take_over(*self.state.first_line, self.state.spread)
         attack = DeepAttack(
-            self.space, ValueSurvey(ValueSpace(self.ask_full, inputs, self.rng)), exact=EXACT, seed=self.seed,
+            self.space, lines, exact=EXACT, seed=self.seed,
             checks=self.deep_checks, depth=self.depth, reach=min(self.far, FAR), one_layer=stolen, began=self.began,
             in_activations=lambda first: ValueSurvey(ValueSpace(self.ask_full, inputs, self.rng, first)),
         )  # fmt: skip

@@ -50,6 +50,8 @@ class SearchState:
     span: Array | None = None
     """Orthonormal rows [rank, d] that the gradients on the first line lie in, if they are few."""
     smallest_gap: float = 0.0
+    first_line: tuple[Line, NetworkEstimate] | None = None
+    """The first line, and an estimate that is right all along it, if all its kinks could be separated."""
     seen: list[Array] = field(default_factory=list)
     """Where lines were sampled [n, d]."""
     notes: list[str] = field(default_factory=list)

@@ -41,6 +41,8 @@ Start = nn.Module | str | Path | Recipe
 SECONDS = 120.0
 MISSED = 0.02
 """The share of its features that a certified picture may miss."""
+AGREED = 0.99
+"""The correlation of the assembled and the separated input from which on both are taken for the input of their row."""
 SAME = 0.98
 """The correlation from which on an input is taken for one that is known exactly."""
 
@@ -170,14 +172,15 @@ def _separation(span: Span, shape: tuple[int, ...] | None, seed: int, end: float
 def _best(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | None) -> Found:
     """Of separated, corrected and assembled inputs, those that agree best with what is known."""
     hypotheses = [_separated(span, pair, factors, bounds)]
-    if len(factors.rows) == span.rank:
-        hypotheses.append(_judged(span, pair, factors, torch.linalg.pinv(factors.rows.q.T), bounds))
-    if 0 < factors.sure < span.rank:
+    assembled = torch.linalg.pinv(factors.rows.q.T)
+    if factors.determined == len(factors.rows) == span.rank:
+        hypotheses.append(_judged(span, pair, factors, assembled, torch.ones(span.rank, dtype=torch.bool), bounds))
+    elif 0 < factors.sure < span.rank == len(factors.rows):
         known = factors.rows.q[: factors.sure]
         rest = unclaimed(known, torch.cat([factors.separated, factors.others])[-span.rank :], span.rank - factors.sure)
         inputs = torch.cat([corrected(known, torch.cat([factors.exact, factors.separated])), rest])
-        if len(inputs) == len(factors.rows):
-            hypotheses.append(_judged(span, pair, factors, inputs, bounds))
+        sure = _agreed(span, assembled, inputs) & (torch.arange(span.rank) < factors.sure)
+        hypotheses += [_judged(span, pair, factors, each, sure, bounds) for each in (assembled, inputs)]
     chosen = min(hypotheses, key=lambda found: (-int(found.certified.sum()), float(found.evidence.penalty.mean())))
     return _with_exact(span, pair, factors.exact, chosen, bounds)
 
@@ -200,10 +203,21 @@ def _with_exact(span: Span, pair: LayerPair, exact: Tensor, found: Found, bounds
     )  # fmt: skip
 
 
-def _judged(span: Span, pair: LayerPair, factors: Factors, c: Tensor, bounds: ValueBounds | None) -> Found:
-    """Inputs with coordinates c [r, r] that belong to the rows, one for one."""
+def _agreed(span: Span, assembled: Tensor, separated: Tensor) -> Tensor:
+    """Whether inputs with coordinates [r, r] that all rows give and those of the separation are the same, [r].
+
+    A certain row does not make its input certain while other rows are missing: each wrong row is mixed into the inputs
+    that all rows give, and the separated input is corrected where the rows are certain only.
+    """
+    likeness: Tensor = correlation(span.inputs(assembled), span.inputs(separated)).diagonal()
+    return likeness >= AGREED
+
+
+def _judged(
+    span: Span, pair: LayerPair, factors: Factors, c: Tensor, sure: Tensor, bounds: ValueBounds | None
+) -> Found:  # fmt: skip
+    """Inputs with coordinates c [r, r] that belong to the rows, one for one; ``sure`` [r] are determined by them."""
     X = span.inputs(c)
-    sure = torch.arange(len(X)) < factors.determined
     return Found(X, evidence(X, factors.rows.zero, pair, bounds), sure)
 
 

@@ -29,11 +29,11 @@ def separate(
 ) -> Tensor:  # fmt: skip
     """Coordinates c [k, r] of the pictures that the span mixes, or that its part ``within`` [k, r] mixes."""
     basis = torch.eye(span.rank).to(span.V) if within is None else within
-    mixed = ica.differences((basis @ span.V)[:, : span.input_dim], shape)
+    images = (basis @ span.V)[:, : span.input_dim]
     generator = torch.Generator().manual_seed(seed + attempt)
-    smooth = (attempt % 2 == 1) != (mixed.shape[2] <= FEW_PIXELS)
+    smooth = (attempt % 2 == 1) != (math.prod(shape[-2:]) <= FEW_PIXELS)
     if smooth and len(basis) <= MOST_SMOOTH:
-        mixing = ica.components(mixed, SPARSITY, SWEEPS, generator, end)
+        mixing = ica.components(ica.differences(images, shape), SPARSITY, SWEEPS, generator, end)
     else:
-        mixing = contrast.components(mixed, generator, end)
+        mixing = contrast.components(contrast.differences(images, shape), generator, end)
     return (mixing @ basis) / span.S

@@ -19,6 +19,9 @@ RESOLVED = 1e-5
 """Share of the root mean square entry below which an entry counts as zero in any case."""
 NEGATIVE = 0.01
 """Share of entries below minus a hundredth of the root mean square that an input may have."""
+SMALL, MOST_BELOW = 0.3, 0.2
+"""Share of the root mean square entry below which an entry of a candidate may be a zero, and the share of entries that
+may be as far below zero."""
 ROUNDS = 14
 SMOOTHING = (0.03, 0.1, 0.3)
 FEW = 8
@@ -31,15 +34,24 @@ def exact_inputs(span: Span, c: Tensor, *, seed: int) -> Tensor:
     """Coordinates [k, r] of exact inputs near candidates c [m, r]."""
     if not span.has_bias or len(c) == 0:
         return c[:0]
-    kept, left = [], c
+    kept, left = [c[:0]], c[_plausible(span, c)]
     for smooth in SMOOTHING:
+        if len(left) == 0:
+            break
         new = torch.cat([_refined(span, left[i : i + BATCH], smooth, seed) for i in range(0, len(left), BATCH)])
         sure = certified(span, new)
         kept.append(new[sure])
         left = left[~sure]
-        if len(left) == 0:
-            break
     return distinct(torch.cat(kept))
+
+
+def _plausible(span: Span, c: Tensor) -> Tensor:
+    """Whether candidates may be near non-negative inputs with enough zeros, [m]."""
+    X = span.inputs(c)
+    small = SMALL * X.square().mean(dim=1, keepdim=True).sqrt()
+    zeros = (X < small).sum(dim=1) >= least(span.rank)
+    plausible: Tensor = zeros & ((-small > X).double().mean(dim=1) < MOST_BELOW)
+    return plausible
 
 
 def distinct(c: Tensor) -> Tensor:

@@ -15,5 +15,5 @@ def separate(span: Span, *, seed: int, within: Tensor | None = None, end: float 
     """Coordinates c [k, r] of candidates for the rows that the span mixes, or that its part ``within`` [k, r] mixes."""
     basis = torch.eye(span.rank).to(span.V) if within is None else within
     values = (basis @ span.V)[:, : span.input_dim]
-    mixing = components(values[:, None], torch.Generator().manual_seed(seed), end)
+    mixing = components(values[:, None, None, None], torch.Generator().manual_seed(seed), end)
     return (mixing @ basis) / span.S

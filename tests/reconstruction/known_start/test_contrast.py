@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from divulge.reconstruction.known_start.contrast import components, sharpness
+from divulge.reconstruction.known_start.contrast import _around, _score, components, differences, sharpness
 
 
 def test_sparse_sources_are_unmixed_and_the_sharpest_come_first() -> None:
@@ -22,3 +22,23 @@ def test_sparse_sources_are_unmixed_and_the_sharpest_come_first() -> None:
     assert likeness.argmax(dim=1).tolist() == [0, 1, 2, 3, 4, 5]
     levels = sharpness(found)
     assert bool((levels[1:] >= levels[:-1]).all())
+
+
+def test_differences_of_grey_pictures_are_in_the_brightness_alone() -> None:
+    grey = torch.rand(2, 1, 5, 6, generator=torch.Generator().manual_seed(0)).expand(-1, 3, -1, -1)
+    steps = differences(grey.flatten(1), (3, 5, 6))
+    assert steps.shape == (2, 3, 2, 4, 5)
+    assert float(steps[:, 1:].abs().max()) < 1e-6
+    assert float(steps[:, 0].abs().min(dim=-1).values.max()) > 0
+    assert differences(grey[:, 0].flatten(1), (5, 6)).shape == (2, 1, 2, 4, 5)
+
+
+def test_the_score_is_the_derivative_of_the_contrast() -> None:
+    draw = torch.Generator().manual_seed(0)
+    groups = torch.randn(2, 3, 2, 6, 7, generator=draw, dtype=torch.float64, requires_grad=True)
+    size = groups.detach().square().mean(dim=(2, 3, 4))
+    energy = _around(groups.square().mean(dim=2) / size[..., None, None])
+    ((energy + 0.01) ** 0.25).sum().backward()
+    score = _score(groups.detach(), 0.25, 0.01)[0].reshape(groups.shape)
+    assert groups.grad is not None
+    assert torch.allclose(groups.grad, 2 * 0.25 / 2 * score)

@@ -49,7 +49,7 @@ def _plausible(span: Span, c: Tensor) -> Tensor:
     """Whether candidates may be near non-negative inputs with enough zeros, [m]."""
     X = span.inputs(c)
     small = SMALL * X.square().mean(dim=1, keepdim=True).sqrt()
-    zeros = (X < small).sum(dim=1) >= least(span.rank)
+    zeros = (small > X).sum(dim=1) >= least(span.rank)
     plausible: Tensor = zeros & ((-small > X).double().mean(dim=1) < MOST_BELOW)
     return plausible
 

@@ -1,0 +1,51 @@
+"""Which inputs are certified while some rows of the difference are missing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import divulge
+from divulge.reconstruction.known_start import attack, rows
+from divulge.reconstruction.known_start.difference import LayerPair, Span, difference, span_of
+from divulge.reconstruction.known_start.layers import changed_layer
+from divulge.reconstruction.known_start.search import Factors
+from divulge.reconstruction.matching import correlation
+
+COUNT, CERTAIN = 8, 4
+RECIPE = divulge.Recipe(widths=[64, 200, 10], learning_rate=0.05, momentum=0.9, epochs=20, seed=3)
+
+
+def attacked() -> tuple[Span, LayerPair, Tensor]:
+    """A span of digits, its layer, and the digits."""
+    X, y = divulge.datasets.load("digits").train
+    X = X.float().flatten(1)[:COUNT] / (16 if float(X.max()) > 1 else 1)
+    layer = changed_layer(RECIPE.train(X, y[:COUNT]), RECIPE.initial_model(), None)
+    return span_of(difference(layer.pair)[0], COUNT, has_bias=True), layer.pair, X.double()
+
+
+def best(span: Span, pair: LayerPair, q: Tensor, separated: Tensor) -> attack.Found:
+    """The answer when the first rows of q [r, r] are certain, and the inputs were separated so far."""
+    X = span.inputs(separated)
+    found = rows.measured(span, q, pair.highest(X), rows.informative(span))
+    return attack._best(span, pair, Factors(found, CERTAIN, separated, separated[:0], separated[:0]), None)
+
+
+def test_inputs_beside_missing_rows_are_not_certified() -> None:
+    span, pair, X = attacked()
+    draw = torch.Generator().manual_seed(0)
+    C = span.coordinates(X)
+    q = torch.linalg.inv(C).T
+    q = torch.cat([q[:CERTAIN], torch.randn(COUNT - CERTAIN, COUNT, generator=draw, dtype=torch.float64)])
+    mixed = C + 0.5 * torch.randn(COUNT, COUNT, generator=draw, dtype=torch.float64) @ C
+    found = best(span, pair, q, mixed)
+    assert float(correlation(found.X, X).amax(dim=1).min()) < 0.9  # what is found is not right
+    assert not bool(found.certified.any())
+
+
+def test_inputs_of_certain_rows_are_certified_where_the_separation_agrees() -> None:
+    span, pair, X = attacked()
+    C = span.coordinates(X)
+    found = best(span, pair, torch.linalg.inv(C).T, C)
+    assert int(found.certified.sum()) >= CERTAIN - 1
+    assert float(correlation(found.X, X).amax(dim=1)[found.certified].min()) > 0.99

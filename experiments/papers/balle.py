@@ -31,6 +31,7 @@ from divulge.informed.released_view import flat_weights
 from divulge.informed.shadow_models.training import Shadows
 from divulge.training import Recipe
 from divulge.training.batched.shared_setup import with_row
+from experiments.papers import balle_networks
 from experiments.papers.balle_pages import judged, table
 from experiments.papers.balle_zero_gradients import zero_gradients
 from experiments.plan import Plan
@@ -96,7 +97,8 @@ def run(plan: Plan) -> dict[str, Any]:
         "gradient norms (appendix L)": lambda: gradient_norms(lab),
         "zero gradients (figure 22)": lambda: zeros_in_gradients(lab),
         "out-of-distribution shadows": lambda: other_distribution(lab),
-        "reconstructor network": lambda: reconstructor_network(lab),
+        "reconstructor networks (figure 5)": lambda: balle_networks.curve(lab),
+        "another fixed set (figure 12)": lambda: balle_networks.carried_over(lab),
     }
     plan.check(list(tasks))
     path = out / "results.json"
@@ -138,9 +140,9 @@ class Lab:
     def fixed(self, count: int = 1000) -> Rows:
         return self.rows(2000, count)
 
-    def pool(self) -> Rows:
+    def pool(self, count: int | None = None) -> Rows:
         """The rows for shadow models."""
-        return self.rows(12_000, 38_000 if self.full else 8000)
+        return self.rows(12_000, count or (38_000 if self.full else 8000))
 
     def recipe(self, **change: Any) -> Recipe:
         return Recipe(**{**DEFAULT, "seed": self.seed, **change})
@@ -166,19 +168,22 @@ class Lab:
             models.append(model)
         return recipe, fixed, targets, models
 
-    def judged(self, records: list[informed.Record], targets: Rows, fixed: Rows) -> dict[str, Any]:
+    def judged(
+        self, records: list[informed.Record], targets: Rows, fixed: Rows, pool: Rows | None = None,
+        classifier: nn.Module | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         """How good reconstructions of digits are, beside what needs no attack."""
-        held = tuple(torch.cat([a, b]) for a, b in zip(fixed, self.pool(), strict=True))
-        return judged(records, targets, held, shape=(1, 28, 28))
+        held = tuple(torch.cat([a, b]) for a, b in zip(fixed, pool or self.pool(), strict=True))
+        return judged(records, targets, held, shape=(1, 28, 28), classifier=classifier)
 
     def shadow_count(self, activation: str) -> int:
         return len(self.pool()[0]) if activation == "elu" else 2000
 
     def shadows(self, recipe: Recipe, count: int) -> Shadows:
         """Shadow models, kept on disk."""
-        X, y = self.pool()
+        X, y = self.pool(count)
         folder = self.out / f"shadows-{recipe.activation}-{count}"
-        return informed.shadows(recipe, *self.fixed(), X[:count], y[:count], folder=folder, workers=self.workers)
+        return informed.shadows(recipe, *self.fixed(), X, y, folder=folder, workers=self.workers)
 
 
 def _release(recipe: Recipe, fixed: Rows, start: nn.Module | None, target: tuple[Tensor, Tensor]) -> nn.Module:
@@ -277,29 +282,6 @@ def black_box(lab: Lab) -> dict[str, Any]:
         "ridge": lab.judged(records, targets, fixed),
         "direct": lab.judged(better, _first(targets, count), fixed),
     }
-
-
-def reconstructor_network(lab: Lab) -> dict[str, Any]:
-    """RecoNN as printed, and carried over to another fixed set by a little more training (appendix B)."""
-    recipe, fixed, targets, models = lab.default_models("elu")
-    count = len(lab.pool()[0]) if lab.full else 1000
-    pool = _first(lab.pool(), count)
-    shadows = lab.shadows(recipe, len(lab.pool()[0])).subset(count)
-    attack = informed.reconstructor(recipe, *fixed, *pool, models=shadows, method="network")
-    result: dict[str, Any] = {
-        "paper": 0.0094, "shadows": count, "fit_seconds": attack.seconds,
-        **lab.judged(attack(models), targets, fixed),
-    }  # fmt: skip
-    other, few = lab.rows(3000, 1000), _first(lab.pool(), count // 4)
-    own = informed.shadows(recipe, *other, *few)
-    again = lab.targets(30)
-    there = lab.released(recipe, other, again)
-    for name, tune in (("tuned", attack), ("from scratch", None)):
-        carried = informed.reconstructor(
-            recipe, *other, *few, models=own, method="network", epochs=20, tune=tune, seed=lab.seed
-        )
-        result[f"other fixed set, {len(few[0])} shadows, {name}"] = lab.judged(carried(there), again, other)["mean_mse"]
-    return result
 
 
 def other_distribution(lab: Lab) -> dict[str, Any]:

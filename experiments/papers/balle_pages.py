@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from divulge import informed
 
 
-def judged(records: Sequence[informed.Record], targets: Any, held: Any, *, shape: tuple[int, ...]) -> dict[str, Any]:
+def judged(
+    records: Sequence[informed.Record], targets: Any, held: Any, *, shape: tuple[int, ...],
+    classifier: nn.Module | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """How good reconstructions are, beside what needs no attack, and how well they know it."""
-    score = informed.score(records, *targets, *held, shape=shape)
+    score = informed.score(records, *targets, *held, shape=shape, classifier=classifier)
     predicted = np.array([record.predicted_error for record in records])
     trusted = np.array([record.trusted for record in records])
     right = (score.mse < score.baselines.nearest).numpy()

@@ -1,6 +1,8 @@
 """Every figure, table, theorem and algorithm of the five papers: what was printed, what we get, and the command.
 
-``divulge reproduce --list`` prints it, and docs/results/papers.md is made from it. The state of an item is one of
+``divulge reproduce --list`` prints it. ``python -m experiments.papers.contents`` writes it to docs/results/papers.md,
+and at the head of each paper's own page what was printed, what we get and how the two compare. The state of an item is
+one of
 
 - ``better``: measured, and ahead of the print;
 - ``as printed``: measured or tested, and it holds;
@@ -11,12 +13,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal
 
 State = Literal["better", "as printed", "smaller", "short", "not run"]
 
 MILLI, CHEN, JAYARAM, HAIM, BALLE = "Milli 2019", "Chen 2021", "Jayaram 2020", "Haim 2022", "Balle 2022"
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+PAGES = {MILLI: "milli.md", CHEN: "worst_case.md", JAYARAM: "span.md", HAIM: "haim.md", BALLE: "informed.md"}
+"""The page of each paper."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +218,24 @@ def table() -> str:
     return "\n".join(parts)
 
 
+def summary(paper: str) -> str:
+    """The head of a paper's page: what it prints, what we get, and the verdict."""
+    lines = ["| paper | ours | verdict |", "|---|---|---|"]
+    lines += [f"| {one.item}: {one.printed} | {one.ours} | {one.state} |" for one in ITEMS if one.paper == paper]
+    return "\n".join(lines) + "\n"
+
+
+def write_pages(folder: Path = RESULTS) -> None:
+    """Bring the list and the head of every paper's page up to date."""
+    papers = folder / "papers.md"
+    papers.write_text(papers.read_text().split("## ", 1)[0] + table())
+    for paper, name in PAGES.items():
+        page = folder / name
+        title, rest = page.read_text().split("\n", 1)
+        rest = re.sub(r"\A\n\| paper \| ours \| verdict \|\n(\|.*\n)+", "", rest)
+        page.write_text(f"{title}\n\n{summary(paper)}{rest}")
+
+
 def printed_items() -> str:
     """The items for a terminal."""
     lines: list[str] = []
@@ -220,3 +245,7 @@ def printed_items() -> str:
         if item.command:
             lines.append(f"    {item.command}")
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    write_pages()

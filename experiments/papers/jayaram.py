@@ -3,8 +3,9 @@
 Networks are 784 -> 80 -> [hidden ...] -> output: random ones without biases and with Gaussian weights, as the paper's
 theorems have them, with one output; trained ones on MNIST with ten, of which, as in the paper, the first is used. Its
 three ways to choose points are here: Gaussian ones, Gaussian ones projected away from the span found so far, and
-Gaussian ones for the trained network. The rank is counted twice: with the paper's threshold of 1e-5 of the largest
-singular value, and with the precision of float64.
+Gaussian ones for the trained network. The paper does not say whether its output is a ReLU, so random networks are
+measured with a linear one, as in Theorem 3.4, and with a ReLU, behind which gradients are zero at many points. The rank
+is counted twice: with the paper's threshold of 1e-5 of the largest singular value, and with the precision of float64.
 """
 
 from __future__ import annotations
@@ -92,13 +93,13 @@ def _train(hidden: Sequence[int], rows: datasets.Rows, seed: int, epochs: int) -
     return recipe.train(rows.X, rows.y).double()
 
 
-def _random(hidden: Sequence[int], seed: int) -> nn.Module:
+def _random(hidden: Sequence[int], seed: int, *, last_relu: bool = False) -> nn.Module:
     model = models.MLP([784, 80, *hidden, 1], bias="none").double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(torch.randn(weight.shape, generator=generator, dtype=torch.float64) / weight.shape[1] ** 0.5)
-    return model.eval()
+    return (nn.Sequential(model, nn.ReLU()) if last_relu else model).eval()
 
 
 def _curves(
@@ -107,6 +108,9 @@ def _curves(
     """One curve for each way to choose points, with the rank after every sample averaged over the seeds."""
     ways: dict[str, Callable[[int], Tensor]] = {
         "random network, Gaussian points": lambda s: _gradients(_random(hidden, s), samples, s),
+        "random network with a ReLU at its output, Gaussian points": lambda s: _gradients(
+            _random(hidden, s, last_relu=True), samples, s
+        ),
         "random network, projected points": lambda s: _projected_gradients(_random(hidden, s), samples, s),
         "trained on MNIST, Gaussian points": lambda s: _gradients(trained, samples, s),
     }
@@ -215,6 +219,7 @@ def _obfuscate(trained: nn.Module, X: Tensor, out: Path, seed: int, full: bool) 
 
 def _draw(curves: list[dict[str, Any]], out: Path, name: str, kind: str) -> None:
     for way, suffix in (("random network, Gaussian points", ""), ("random network, projected points", "-projected"),
+                        ("random network with a ReLU at its output, Gaussian points", "-last-relu"),
                         ("trained on MNIST, Gaussian points", "-trained")):  # fmt: skip
         lines = {
             f"784->80->{curve['hidden']}": curve["rank_paper_threshold"] for curve in curves if curve["way"] == way

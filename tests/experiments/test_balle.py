@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from experiments.papers import balle
+from experiments.papers import balle, balle_networks
 from experiments.plan import Plan
 from sklearn.datasets import load_digits
 
@@ -38,19 +38,41 @@ def test_a_line_of_the_table(lab):
     assert "refused" in text
 
 
+@pytest.mark.slow
+def test_the_curve_of_the_reconstructors_goes_on_where_it_was(lab, monkeypatch):
+    monkeypatch.setattr(balle_networks, "COUNTS", {False: (20, 40), True: (20, 40)})
+    monkeypatch.setattr(balle_networks.kept, "target", lambda name: lab.recipe().initial_model())
+    learn = balle_networks.informed.reconstructor
+    asked = []
+
+    def few_epochs(*data, method, **options):
+        asked.append(method)
+        return learn(*data, method=method, epochs=2, **options)
+
+    monkeypatch.setattr(balle_networks.informed, "reconstructor", few_epochs)
+    points = balle_networks.curve(lab)["curve"]
+    assert list(points) == [f"{method}, {count}" for count in (20, 40) for method in ("ridge", "network", "paper")]
+    assert all(point["mean_mse"] > 0 and point["mean_kl"] >= 0 for point in points.values())
+    assert points["ridge, 20"]["nearest"] == points["paper, 40"]["nearest"]  # all are held against the same digits
+    balle_networks.curve(lab)
+    assert len(asked) == 6
+    assert (lab.out / "figure5.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_run_goes_on_where_it_was(lab, monkeypatch):
     done = []
     monkeypatch.setattr(balle, "FACTORS", (balle.Factor("one", None),))
     for name in ("shadow_curve", "from_shadows"):
         monkeypatch.setattr(balle, name, lambda lab, activation, name=name: done.append(name) or {"curve": {}})
     others = (
-        "black_box", "cifar", "cifar_network", "reconstructor_network", "gradient_norms", "other_distribution",
-        "direct_line", "zeros_in_gradients",
+        "black_box", "cifar", "cifar_network", "gradient_norms", "other_distribution", "direct_line",
+        "zeros_in_gradients",
     )  # fmt: skip
-    for name in others:
-        monkeypatch.setattr(balle, name, lambda lab, *more, name=name: done.append(name) or {"spearman": 0.0})
+    for module, names in ((balle, others), (balle_networks, ("curve", "carried_over"))):
+        for name in names:
+            monkeypatch.setattr(module, name, lambda lab, *more, name=name: done.append(name) or {"spearman": 0.0})
     balle.run(Plan(lab.out))
     first = len(done)
     balle.run(Plan(lab.out))
-    assert len(done) == first == 12
-    assert len(json.loads((lab.out / "results.json").read_text())) == 12
+    assert len(done) == first == 13
+    assert len(json.loads((lab.out / "results.json").read_text())) == 13

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from experiments.catalogue import BENCHMARKS, PAPERS
-from experiments.papers.contents import ITEMS, table
+from experiments.papers.contents import ITEMS, PAGES, summary, table, write_pages
 
 ROOT = Path(__file__).parents[2]
 HIGHEST = {
@@ -41,9 +41,15 @@ def test_no_figure_table_or_theorem_is_absent():
     assert named >= set(ROMAN) - {"I"}  # Table I is the notation
 
 
-def test_the_page_is_the_list():
-    page = (ROOT / "docs" / "results" / "papers.md").read_text()
-    assert page.endswith(table())
+def test_the_pages_are_the_list(tmp_path):
+    results = ROOT / "docs" / "results"
+    assert (results / "papers.md").read_text().endswith(table())
+    for paper, name in PAGES.items():
+        assert f"\n\n{summary(paper)}" in (results / name).read_text(), f"python -m experiments.papers.contents: {name}"
+    for name in ("papers.md", *PAGES.values()):
+        (tmp_path / name).write_text((results / name).read_text())
+    write_pages(tmp_path)  # writing again changes nothing
+    assert all((tmp_path / name).read_text() == (results / name).read_text() for name in PAGES.values())
 
 
 def test_commands_name_experiments_that_exist():

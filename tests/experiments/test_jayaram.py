@@ -1,4 +1,4 @@
-"""divulge reproduce span, on small pictures and few networks: the same steps, files and figures as with MNIST."""
+"""divulge reproduce jayaram, on small pictures and few networks: the same steps, files and figures as with MNIST."""
 
 from __future__ import annotations
 
@@ -36,12 +36,22 @@ def test_the_experiment_writes_every_point_table_and_figure(tmp_path: Path) -> N
     for name in ("figure1.png", "figure2.png", "figure2-trained.png", "figure1-projected.png", "figure3.png"):
         assert (tmp_path / name).stat().st_size > 5000
     assert "samples to rank 80" in (tmp_path / "tables.md").read_text()
-    wide = [curve for curve in result["figures"]["2"] if "random" in curve["way"]]
+    wide = [curve for curve in result["figures"]["2"] if "random network, " in curve["way"]]
     assert all(rank == 80 for curve in wide for rank in curve["final_ranks_float64"])
     assert all(found["rank"] == 80 for found in result["recovery"] if found["network"] == "random")
     unbounded = result["figures"]["3"]["noise of 10 times the norm"]
     assert unbounded["labels_kept"] == unbounded["rows"] == 20
     assert unbounded["output_change_largest"] < 1e-5
+
+
+def test_a_relu_at_the_output_hides_part_of_the_span_of_a_thin_network() -> None:
+    def rank(seed: int, *, last_relu: bool) -> int:
+        gradients = experiment._gradients(experiment._random((6,), seed, last_relu=last_relu), 100, seed)
+        return int(torch.linalg.matrix_rank(gradients, rtol=experiment.PAPER))
+
+    reached = [[rank(seed, last_relu=last) for seed in range(4)] for last in (False, True)]
+    assert reached[0] == [80] * 4
+    assert max(reached[1]) < 80
 
 
 def test_the_rank_of_every_prefix_is_counted() -> None:

@@ -133,6 +133,10 @@ def test_the_papers_network(models, released):
     found = attack(models.subset(1000), method="network", epochs=12)
     _, score = scored(found, released)
     assert score.mse.median() < 0.9 * score.baselines.class_mean.median()
+    printed = attack(models.subset(1000), method="paper", epochs=12)
+    records, score = scored(printed, released)
+    assert records[0].method == "paper"
+    assert score.mse.median() < score.baselines.class_mean.median()
     tuned = attack(models.subset(200), method="network", epochs=2, tune=found)
     scratch = attack(models.subset(200), method="network", epochs=2)
     assert scored(tuned, released)[1].mse.mean() < scored(scratch, released)[1].mse.mean()

@@ -34,10 +34,12 @@ def command(
     target: TargetColumn = None,
     recipe: RecipeFile = None,
     attack: Annotated[
-        str | None, typer.Option(help="glm (estimators), direct, ridge or network; by default the one that fits.")
+        str | None,
+        typer.Option(help="glm (estimators), direct, ridge, network or paper; by default the one that fits."),
     ] = None,
     shadows: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="Records to train shadow models with (ridge, network).")
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="Records to train shadow models with (ridge, network, paper)."),
     ] = None,
     shadow_models: Annotated[int, typer.Option(help="How many shadow models.")] = 1000,
     access: Annotated[
@@ -130,7 +132,7 @@ def _known(folder: Path, known: str | None, leave_out: int | None, data_dir: Pat
 
 
 def _attack(
-    name: str, released: Any, rest: _Rest, *, model: Path, recipe: Path | None, shadows: str | None, count: int,
+    name: Any, released: Any, rest: _Rest, *, model: Path, recipe: Path | None, shadows: str | None, count: int,
     data_dir: Path | None, target: str | None, runs: float, position: int | None, seed: int, access: str, probes: int,
     folder: Path | None, workers: int | str | None,
 ) -> Any:  # fmt: skip
@@ -138,8 +140,8 @@ def _attack(
 
     if name == "glm":
         return informed.glm(released, rest.X.double().numpy(), rest.y.numpy())
-    if name not in ("direct", "ridge", "network"):
-        raise InvalidInput(f"There is no attack {name!r}; choose glm, direct, ridge or network.")
+    if name not in ("direct", "ridge", "network", "paper"):
+        raise InvalidInput(f"There is no attack {name!r}; choose glm, direct, ridge, network or paper.")
     from divulge.training import Recipe
 
     how = Recipe.load(recipe or (model if model.is_dir() else model.parent))
@@ -158,9 +160,8 @@ def _attack(
         other = (rows != rest.truth).flatten(1).any(dim=1)
         rows, labels = rows[other], labels[other]
     attack = informed.reconstructor(
-        how, rest.X, rest.y, rows[:count], labels[:count], method="ridge" if name == "ridge" else "network",
-        folder=folder, workers=workers, **options,
-    )  # fmt: skip
+        how, rest.X, rest.y, rows[:count], labels[:count], method=name, folder=folder, workers=workers, **options
+    )
     return attack(released)
 
 

@@ -4,8 +4,8 @@ any model released for the same known rows.
     attack = divulge.informed.reconstructor(recipe, known_X, known_y, shadow_X, shadow_y)
     record = attack(released)
 
-``method="ridge"`` (the default) is our own, ``"network"`` the paper's. ``access="logits"`` sees only the released
-model's answers on probe rows.
+``method="ridge"`` (the default) is our own, ``"paper"`` the paper's network as printed, and ``"network"`` that network
+on an input from which it learns more. ``access="logits"`` sees only the released model's answers on probe rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from divulge.informed.shadow_models.training import Shadows, shadows
 from divulge.training import Recipe
 from divulge.training.batched.shared_setup import as_mlp
 
-Method = Literal["ridge", "network"]
+Method = Literal["ridge", "network", "paper"]
 
 
 _CORRECTIONS = 3  # further training runs that may each improve a record read off by ridge
@@ -98,7 +98,7 @@ class Reconstructor:
     ridge: ridge.RidgeMap
     """Tells the label, and for ``method="ridge"`` the row."""
     network: reconstructor_network.NetworkMap | None
-    """The reconstructor network, for ``method="network"``."""
+    """The reconstructor network, for ``method="network"`` and ``"paper"``."""
     calibration: ErrorCalibration
     """From what a record lacks to its expected error."""
     bounds: tuple[float, float] | None
@@ -174,7 +174,7 @@ class Reconstructor:
 
     def _read(self, away: Tensor, places: Tensor) -> Tensor:
         if self.network is not None:
-            return self.network.rows(_direction(away)).to(torch.float64)
+            return self.network.rows(_network_input(self.method, away)).to(torch.float64)
         return self.ridge.rows(_direction(away), places).to(torch.float64)
 
     def _inside(self, rows: Tensor) -> Tensor:
@@ -237,8 +237,9 @@ def reconstructor(
         Rows of the unknown one's kind.
     shadow_y : array [m]
         Their labels or targets.
-    method : {"ridge", "network"}, default "ridge"
-        A ridge regression a class, or the paper's reconstructor network.
+    method : {"ridge", "network", "paper"}, default "ridge"
+        A ridge regression a class, or the paper's reconstructor network: as printed, or on the direction in which the
+        weights moved instead of on the weights, which takes fewer shadow models.
     access : {"weights", "logits"}, default "weights"
         What the adversary sees of the released model.
     layers : sequence of int, optional
@@ -287,7 +288,7 @@ def reconstructor(
     torch.Size([4])
     """
     started, seed = time.perf_counter(), checked_seed(seed)
-    checked_choice("method", method, ("ridge", "network"))
+    checked_choice("method", method, ("ridge", "network", "paper"))
     checked_choice("access", access, ("weights", "logits"))
     if models is None:
         models = shadows(
@@ -301,9 +302,10 @@ def reconstructor(
     features, held = _direction(away), min(_HELD, max(1, len(away) // 20))
     label_map = ridge.fit(features[held:], looked.by_layer(away)[held:], models.X[held:], models.y[held:])
     learned = None
-    if method == "network":
+    if method != "ridge":
         previous = None if tune is None else tune.network
-        learned = _fit_network(recipe)(features[held:], models.X[held:], epochs=epochs, seed=seed, start=previous)
+        inputs = _network_input(method, away[held:])
+        learned = _fit_network(recipe, method)(inputs, models.X[held:], epochs=epochs, seed=seed, start=previous)
     attack = Reconstructor(
         recipe, method, access, models, torch.as_tensor(known_X), looked, float(away.norm(dim=1).max()), label_map,
         learned, ErrorCalibration(), bounds, seed, 0.0,
@@ -327,9 +329,15 @@ def _direction(away: Tensor) -> Tensor:
     return normalize(away.reshape(-1, away.shape[-1]), dim=1).to(torch.float32)
 
 
-def _fit_network(recipe: Recipe) -> Callable[..., reconstructor_network.NetworkMap]:
+def _network_input(method: Method, away: Tensor) -> Tensor:
+    """What the network reads: the weights as printed (their mean is taken off later), or where they moved."""
+    return away.to(torch.float32) if method == "paper" else _direction(away)
+
+
+def _fit_network(recipe: Recipe, method: Method) -> Callable[..., reconstructor_network.NetworkMap]:
     """The paper's network for the recipe's kind of model: dense for MNIST, transposed convolutions for CIFAR-10."""
     shape = getattr(recipe.initial_model(), "input_shape", ())
     if as_mlp(recipe) is not None or len(shape) != 3 or any(side % 4 for side in shape[1:]):
-        return reconstructor_network.fit
+        rate = reconstructor_network.PRINTED_RATE if method == "paper" else reconstructor_network.OWN_RATE
+        return functools.partial(reconstructor_network.fit, learning_rate=rate)
     return functools.partial(picture_reconstructor.fit, shape=tuple(shape))

@@ -1,0 +1,81 @@
+"""Balle et al. 2022, figure 5: the error of reconstructors against the number of shadow models that they learn from.
+
+Three reconstructors of the same shadow models: the paper's network as printed (standardised weights, rate 0.001), the
+same network on the direction in which the weights moved (rate 0.0003), and ridge regression. Errors are mean squared
+errors and the Kullback-Leibler divergence between a classifier's answers on target and reconstruction, beside the
+nearest digit that the adversary holds: a known one, or one of the most shadow rows. The third measure of the paper,
+LPIPS, needs weights of AlexNet that no package ships.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from divulge import informed
+from divulge.core import plots
+from divulge.informed.reconstructor import Method
+from experiments.papers import targets as kept
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from experiments.papers.balle import Lab
+
+METHODS: tuple[Method, ...] = ("ridge", "network", "paper")
+COUNTS = {False: (1000, 4000, 8000), True: (1000, 2000, 4000, 8000, 16_000, 38_000)}
+"""Numbers of shadow models, by whether full."""
+CLASSIFIER = "mnist/two-conv-small"
+
+
+def curve(lab: Lab) -> dict[str, Any]:
+    """Every reconstructor at every number of shadow models; each point is kept on disk when it is measured."""
+    recipe, fixed, targets, models = lab.default_models("elu")
+    most = COUNTS[lab.full][-1]
+    shadows, pool, classifier = lab.shadows(recipe, most), lab.pool(most), kept.target(CLASSIFIER)
+    path = lab.out / "networks.json"
+    points: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    for count, method in product(COUNTS[lab.full], METHODS):
+        if f"{method}, {count}" in points:
+            continue
+        some = shadows.subset(count)
+        attack = informed.reconstructor(recipe, *fixed, some.X, some.y, models=some, method=method, seed=lab.seed)
+        found = lab.judged(attack(models), targets, fixed, pool, classifier)
+        points[f"{method}, {count}"] = {"fit_seconds": attack.seconds, **found}
+        path.write_text(json.dumps(points, indent=2) + "\n")
+    picture(points, lab.out / "figure5.png")
+    return {"paper": 0.0094, "curve": points}
+
+
+def picture(points: dict[str, Any], path: Path) -> Path:
+    """Figure 5, c and d: mean squared error and divergence against the number of shadow models."""
+    figure = plots.new_figure(9, 3.6)
+    for place, (measure, title) in enumerate((("mean_mse", "mean squared error"), ("mean_kl", "KL divergence"))):
+        panel = figure.add_subplot(1, 2, place + 1, xscale="log", yscale="log", title=title, xlabel="shadow models")
+        for method in METHODS:
+            there = [count for count in COUNTS[True] if f"{method}, {count}" in points]
+            panel.plot(there, [points[f"{method}, {count}"][measure] for count in there], marker="o", label=method)
+        if measure == "mean_mse":
+            panel.axhline(next(iter(points.values()))["nearest"], color="#666", ls="--", label="nearest digit held")
+            panel.axhline(0.0094, color="#a33", ls=":", label="Balle 2022, 59,000 shadow models")
+        panel.legend(fontsize=7)
+    return plots.save(figure, path)
+
+
+def carried_over(lab: Lab, count: int = 1000) -> dict[str, Any]:
+    """The network carried over to another fixed set by a little more training (appendix B)."""
+    recipe, fixed, _, _ = lab.default_models("elu")
+    shadows = lab.shadows(recipe, len(lab.pool()[0])).subset(count)
+    attack = informed.reconstructor(recipe, *fixed, shadows.X, shadows.y, models=shadows, method="network")
+    other, few = lab.rows(3000, 1000), lab.pool(count // 4)
+    own = informed.shadows(recipe, *other, *few)
+    again = lab.targets(30)
+    there = lab.released(recipe, other, again)
+    result: dict[str, Any] = {"shadows": count, "own": len(few[0])}
+    for name, tune in (("tuned", attack), ("from scratch", None)):
+        carried = informed.reconstructor(
+            recipe, *other, *few, models=own, method="network", epochs=20, tune=tune, seed=lab.seed
+        )
+        result[name] = lab.judged(carried(there), again, other)["mean_mse"]
+    return result

@@ -1,8 +1,9 @@
 """Extraction from values: rows asked over the number of parameters, error and time, beside the printed cost.
 
-The printed Algorithm 1-MQ takes a gradient by d + 1 values at each step of about 40 bisections a neuron, so its cost on
-the same scale is about 40; ours is measured. Beside random float64 networks: float32 and rounded answers, a first layer
-of low rank, several outputs, and networks trained on digits until their neurons condense to few directions.
+The printed Algorithm 1-MQ takes a gradient by d + 1 values at each step of some 40 bisections a neuron. It is measured
+on networks without biases, as it foresees none, from two neurons up to where its step leaves no digits. Beside random
+float64 networks: float32 and rounded answers, a first layer of low rank, several outputs, networks trained on digits
+until their neurons condense to few directions, and a linear model, which one gradient gives away.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sklearn.datasets import load_digits
 
 import divulge
 from divulge.extraction import Extraction, from_values, match_neurons
+from divulge.extraction.printed.milli_values import step_of
 from divulge.models import ReluNetwork
 from divulge.oracles import Oracle
 from divulge.oracles.guards import Rounded
@@ -28,6 +30,9 @@ FRESH = 1000
 FIRST = 9_000
 """Networks and searches are seeded from here on: no setting was chosen on them."""
 SUCCESS = 1e-9
+PRINTED = ((8, 2), (8, 4), (16, 4), (20, 8), (32, 8), (64, 16))
+"""Inputs and neurons of the networks that the printed algorithm is tried on, ``NETWORKS`` of each."""
+NETWORKS = 20
 Make = Callable[[int], tuple[ReluNetwork, Oracle]]
 
 
@@ -127,9 +132,45 @@ def measure(count: int, allowed: float, make: Make) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def printed(inputs: int, width: int, count: int) -> dict[str, Any]:
+    """Algorithm 1-MQ as printed on networks without biases, the width given."""
+    found, errors, rows = 0, [], []
+    for seed in range(FIRST, FIRST + count):
+        biased = network(inputs, width, seed)
+        model = ReluNetwork(biased.A, torch.zeros(width, dtype=torch.float64), biased.W)
+        stolen = from_values(divulge.oracle(model), method="paper", width=width, seed=seed)
+        rows.append(stolen.queries / (width * (inputs + 1)))
+        if stolen.width == width:
+            found += 1
+            errors.append(error(model, stolen, seed))
+    return {
+        "networks": count, "every_neuron": found, "values_per_parameter": statistics.mean(rows),
+        "median_error": statistics.median(errors) if errors else None, "worst_error": max(errors, default=None),
+        "step": step_of(width, 0.1),
+    }  # fmt: skip
+
+
+def linear(inputs: int, count: int) -> dict[str, Any]:
+    """A linear model from one gradient and from values."""
+    runs = []
+    for seed in range(FIRST, FIRST + count):
+        draw = torch.Generator().manual_seed(seed)
+        model = torch.nn.Linear(inputs, 1).double().requires_grad_(False)
+        model.weight.copy_(torch.randn(1, inputs, generator=draw, dtype=torch.float64) / inputs**0.5)
+        one = divulge.extraction.softmax_regression(divulge.oracle(model, access="gradient"), seed=seed)
+        many = from_values(divulge.oracle(model), seed=seed)
+        runs.append((one.ledger.gradient, many.queries, one.exact, many.exact))
+    gradients, values, *exact = zip(*runs, strict=True)
+    return {
+        "networks": count, "gradients": max(gradients), "values": statistics.mean(values),
+        "exact_from_gradients": sum(exact[0]), "exact_from_values": sum(exact[1]),
+    }  # fmt: skip
+
+
 def run(plan: Plan) -> dict[str, Any]:
     """Every kind of network, one after the other."""
     torch.set_num_threads(1)
-    return plan.measure("extraction_values", {
-        name: partial(measure, plan.seeds or count, allowed, make) for name, count, allowed, make in cases()
-    })  # fmt: skip
+    ours = {name: partial(measure, plan.seeds or count, allowed, make) for name, count, allowed, make in cases()}
+    paper = {f"as printed, {d}-{h}-1": partial(printed, d, h, plan.seeds or NETWORKS) for d, h in PRINTED}
+    one = {"linear, 784 inputs": partial(linear, 784, plan.seeds or 5)}
+    return plan.measure("extraction_values", {**ours, **paper, **one})

@@ -36,6 +36,8 @@ RANK = 1e-4
 PRECISE, DECADES = 0.01, 4
 """Largest error of a facet that is derived, in largest angles between measurements, and how many decades below it the
 most precise ones begin."""
+SAME = 3e-6
+"""Neurons nearer to each other than this, as homogeneous rows of unit length, are one that was found twice."""
 FRUITLESS = 6
 """Slices in a row without a new neuron after which the search ends."""
 SHORTEST, SLIGHTEST = 1e-4, 1e-6
@@ -191,7 +193,7 @@ class Discovery:
         new = old + beta * row
         size = float(np.linalg.norm(new[:-1]))
         miss = abs(float(X[1 - k] @ new)) / size
-        noise = t.resolution / t.spread
+        noise = t.line / t.spread
         own = math.hypot(facet.error, beta * neuron.error, beta * noise / lever[k]) / float(np.linalg.norm(new))
         error = own + noise
         if miss > 10 * (error + t.tight):
@@ -270,9 +272,16 @@ class Discovery:
         return False
 
     def _add(self, neuron: Neuron, corners: Sequence[Sighting]) -> None:
-        self.neurons.append(neuron)
+        """Add a neuron with its corners; one that was found before, more precisely, only gets the corners."""
+        spread = self.survey.tolerances.spread
+        row = neuron.homogeneous(spread)
+        known = np.array([n.homogeneous(spread) for n in self.neurons]).reshape(-1, len(row))
+        away = np.minimum(np.linalg.norm(known - row, axis=1), np.linalg.norm(known + row, axis=1))
+        which = int(away.argmin()) if away.min(initial=np.inf) < SAME else len(self.neurons)
+        if which == len(self.neurons):
+            self.neurons.append(neuron)
         for corner in corners:
-            corner.neuron = len(self.neurons) - 1
+            corner.neuron = which
 
     def drop(self, which: list[int]) -> bool:
         """Forget these neurons; whether there were any."""

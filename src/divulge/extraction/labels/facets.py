@@ -23,6 +23,8 @@ SLIGHT_TURN, TURNS = 0.25, 4.0
 """Past a turn smaller than this slopes differ by at most this many times the turn, in nearly all directions."""
 PILOTS = 6
 """Directions that go first; where many of them leave the facet, the others start with smaller steps."""
+COARSE_GROUP, GROUP = 4, 8
+"""Directions whose coarse heights, and whose exact heights, are checked together."""
 ATTEMPTS = 14
 
 
@@ -70,6 +72,8 @@ def measure(edge: Edge, tolerances: Tolerances, random: np.random.Generator) -> 
 
     Past a slight turn the facet before it has nearly the same slopes, and none are measured roughly.
     """
+    if not (yield from _refine(edge, tolerances)):
+        return None
     middle, length = edge.extent(tolerances.spread)
     base = edge.slice.lift(middle)
     _, direction = edge.line()
@@ -100,6 +104,24 @@ def measure(edge: Edge, tolerances: Tolerances, random: np.random.Generator) -> 
     points = np.concatenate([exact.points, edge.points()])
     step = float(np.median(exact.step)) if len(exact.step) else length * EXACT_STEP
     return Facet(normal, float(normal @ base), edge.pair, points, step, error, base)
+
+
+def _refine(edge: Edge, tolerances: Tolerances) -> Asking[bool]:
+    """Bisect the two points of an edge as precisely as those of its facet; whether the boundary is there."""
+    if tolerances.line <= tolerances.resolution:
+        return True
+    wide = np.where(edge.asked, 4 * tolerances.line, 10 * tolerances.offset)
+    up = edge.normal @ edge.slice.frame
+    h, inside, _ = yield from bisect_all(edge.points(), up, -wide, wide, edge.pair[0], tolerances.resolution)
+    if not inside.all():
+        return False
+    edge.near = edge.near + h[0] * edge.normal
+    edge.turn_to(edge.far + h[1] * edge.normal)
+    edge.asked = [True, True]
+    for corner in edge.ends:
+        if corner is not None:
+            corner.settle(tolerances.line)
+    return True
 
 
 def _beside(edge: Edge, tangent: Array, normal: Array) -> tuple[Array, float] | None:
@@ -168,14 +190,14 @@ class _Heights:
         wide = self.window * self.widen[todo] * step
         coarse = max(float(wide.min()) / 2**11, self.tolerances.resolution)
         h, good, _ = yield from bisect_all(rows, self.normal, -wide, wide, self.label, coarse)
-        good &= yield from self._half_way(todo, h, np.maximum(wide / 2**10, self.tolerances.check))
+        good &= yield from self._flat(todo, h, np.maximum(wide / 2**10, self.tolerances.check), COARSE_GROUP)
         left = np.nonzero(good)[0]
         if len(left):
             narrow = np.maximum(wide[left] / 2**10, 4 * self.tolerances.resolution)
             exact, inside, _ = yield from bisect_all(
                 rows[left], self.normal, h[left] - narrow, h[left] + narrow, self.label, self.tolerances.resolution
             )
-            inside &= yield from self._half_way(todo[left], exact, np.full(len(left), self.tolerances.check))
+            inside &= yield from self._flat(todo[left], exact, np.full(len(left), self.tolerances.check), GROUP)
             h[left], good[left] = exact, inside
         right = todo[good]
         self.slopes[right] = h[good] / step[good]
@@ -183,13 +205,30 @@ class _Heights:
         self.done[right] = True
         return todo[~good]
 
+    def _flat(self, todo: Array, h: Array, tolerance: Array, group: int) -> Asking[Array]:
+        """Whether the boundary is flat half way out: groups of directions are asked together, and one by one if not."""
+        good = np.ones(len(todo), bool)
+        groups = np.split(np.arange(len(todo)), range(group, len(todo), group))
+        weights = [0.5 / math.sqrt(len(g)) * np.ones(len(g)) for g in groups]
+        parts = list(zip(weights, groups, strict=True))
+        rows = np.stack([(w * self.step[todo[g]]) @ self.directions[todo[g]] for w, g in parts])
+        heights = np.array([w @ h[g] for w, g in parts])
+        flat = yield from self._beside(self.base + rows, heights, np.array([tolerance[g].max() for g in groups]))
+        unsure = np.concatenate([*(g for g, fits in zip(groups, flat, strict=True) if not fits), np.zeros(0, int)])
+        if len(unsure):
+            good[unsure] = yield from self._half_way(todo[unsure], h[unsure], tolerance[unsure])
+        return good
+
     def _half_way(self, todo: Array, h: Array, tolerance: Array) -> Asking[Array]:
         """Whether the boundary half way out is half as high: two labels a direction."""
         half = self.base + 0.5 * self.step[todo, None] * self.directions[todo]
-        above = half + (0.5 * h + tolerance)[:, None] * self.normal
-        below = half + (0.5 * h - tolerance)[:, None] * self.normal
+        return (yield from self._beside(half, 0.5 * h, tolerance))
+
+    def _beside(self, rows: Array, h: Array, tolerance: Array) -> Asking[Array]:
+        """Whether the boundary is at these heights over the rows: two labels a row."""
+        above, below = rows + (h + tolerance)[:, None] * self.normal, rows + (h - tolerance)[:, None] * self.normal
         labels = yield np.concatenate([above, below])
-        return np.asarray((labels[: len(todo)] == self.label) & (labels[len(todo) :] != self.label))
+        return np.asarray((labels[: len(rows)] == self.label) & (labels[len(rows) :] != self.label))
 
 
 def along_axes(facets: Sequence[Facet]) -> bool:

@@ -17,16 +17,22 @@ from divulge.extraction.labels.asking import Array
 from divulge.extraction.labels.discovery import Discovery
 from divulge.extraction.labels.facets import Facet
 from divulge.extraction.labels.network import LabelNetwork
-from divulge.extraction.labels.output_layer import OutputLayer, orientations, solve_output, with_sign
+from divulge.extraction.labels.output_layer import DETERMINED, OutputLayer, orientations, solve_output, with_sign
 from divulge.extraction.labels.polish import polish
 from divulge.extraction.labels.polygon import Edge
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.verification import Disagreement
 
 FIRST_SLICES = 2
-DETERMINED = 1e-8
-"""Ratio of singular values up to which the output layer is taken as determined."""
+FEWEST_POINTS, POINT_ROUNDS = 4, 12
+"""Boundary points that are added at a time for the output layer, and how often."""
+SOLVED = 1e-3
+"""Ratio of singular values up to which output weights tell something of their neurons."""
 POLISH_ROUNDS = 3
+REFINED = 1e-5
+"""How far the polish may turn a neuron, a tenth of it where the output layer is not determined."""
+NEARLY_DETERMINED = 1e-7
+"""Ratio of singular values up to which all parameters are polished: before, output weights that are off turn neurons."""
 PARALLEL = 1e-3
 """Neurons nearer to each other than this, as homogeneous rows of unit length, may be one that was found twice."""
 
@@ -73,7 +79,8 @@ class OneHiddenLayer:
     def _finished(self) -> LabelNetwork:
         """The copy, polished, without neurons that have no part in it."""
         network = self._solve(POLISH_ROUNDS)
-        if self.discovery.drop(self._idle(network)):
+        assert self.layer is not None
+        if self.layer.gap < SOLVED and self.discovery.drop(self._idle(network)):
             network = self._solve(POLISH_ROUNDS)
         while (fewer := self._without_double(network)) is not None:
             network = fewer
@@ -120,12 +127,12 @@ class OneHiddenLayer:
             self._adopt(survey.slices[-1].edges)
             self.discovery.run()
             network = self._solve()
-        for _ in range(8):
+        for _ in range(POINT_ROUNDS):
             assert self.layer is not None
             if self.layer.gap < DETERMINED or survey.classes == 2:
                 break
-            open_classes = [(k + 1, share) for k, share in enumerate(self.layer.open_classes) if share > 0.05]
-            if not sum(survey.points_of_class(k, math.ceil(share) + 2) for k, share in open_classes):
+            count = max(FEWEST_POINTS, len(self.layer.null_space) - 1)
+            if not survey.points_where(self.layer.openness, count):
                 break
             network = self._solve()
         return network
@@ -149,7 +156,7 @@ class OneHiddenLayer:
         network = with_sign(layer.network, points[first], pairs[first], normals)
         if rounds is None:
             off = network.distance(points, pairs, tolerances.spread)[keep].max() > tolerances.tight
-            rounds = POLISH_ROUNDS if off else 0
+            rounds = POLISH_ROUNDS if off and (layer.gap < NEARLY_DETERMINED or survey.classes == 2) else 0
         if rounds:
             network = polish(network, points[keep], pairs[keep], tolerances.spread, rounds)
             self._refine_neurons(network)
@@ -168,6 +175,8 @@ class OneHiddenLayer:
             keep = explained if 2 * explained.sum() > len(points) else keep
         for _ in range(8):
             layer = solve_output(W, b, points[keep], pairs[keep], self.survey.classes, normals, known, tolerances)
+            if keep.all() and len(layer.null_space) > 1:  # several solutions: no point contradicts them
+                break
             distance = layer.network.distance(points, pairs, tolerances.spread)
             fits = distance < tolerances.tight
             if fits[keep].all() and not fits[~keep].any():
@@ -178,12 +187,13 @@ class OneHiddenLayer:
         return layer, keep
 
     def _refine_neurons(self, network: LabelNetwork) -> None:
-        """The neurons as the polished network has them, where they moved by rounding only."""
+        """The neurons as the polished network has them, where they moved by little."""
+        farthest = REFINED if self.layer is not None and self.layer.gap < NEARLY_DETERMINED else 0.1 * REFINED
         for i, neuron in enumerate(self.discovery.neurons):
             length = float(np.linalg.norm(network.W[i]))
             sign = 1.0 if float(network.W[i] @ neuron.w) > 0 else -1.0
             w, b = sign * network.W[i] / length, sign * float(network.b[i]) / length
-            if np.linalg.norm(w - neuron.w) < 1e-6:
+            if np.linalg.norm(w - neuron.w) < farthest:
                 self.discovery.neurons[i] = replace(neuron, w=w, b=b)
 
     def _adopt(self, edges: list[Edge]) -> None:

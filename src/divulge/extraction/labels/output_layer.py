@@ -17,6 +17,12 @@ from divulge.extraction.labels.facets import Facet
 from divulge.extraction.labels.network import LabelNetwork
 from divulge.extraction.labels.tolerances import Tolerances
 
+DETERMINED = 1e-8
+"""Ratio of singular values up to which the output layer is taken as determined."""
+UNSEEN = 1e-12
+"""Columns of the equations smaller than this share of the largest are of neurons that no point sees on."""
+OPEN = 1e-9
+"""Singular value of equations with unit columns up to which its solution is left open."""
 ABSENT = 1e-7
 """Coefficient of a neuron in a facet's normal, relative to the largest, below which the neuron is off."""
 PRESENT = 1e-4
@@ -32,8 +38,19 @@ class OutputLayer:
     """Ratio of the last two singular values: small where the null vector is the only one."""
     outside: int
     """Dimensions of the measured normals that the neurons do not span: some neuron is missing."""
-    open_classes: Array
-    """For each class but the first, how much of the remaining null space is its [k - 1]."""
+    null_space: Array
+    """Solutions that the points leave, orthonormal in the scale of the columns [m, (k - 1) width]."""
+    size: Array
+    """The scale of the columns [(k - 1) width]."""
+    affine: Array
+    """Directions of the linear part [n, d]."""
+
+    def openness(self, points: Array, pairs: Array) -> Array:
+        """What equations of further points [n, d] would say of the solutions that are left [n, m]."""
+        network = self.network
+        spread = float(np.sqrt(points.shape[1]))
+        rows = equations(_features(network.W, network.b, self.affine, points, spread), pairs, network.classes)
+        return np.asarray(rows / self.size @ self.null_space.T)
 
 
 def orientations(W: Array, b: Array, facets: Sequence[Facet], tolerances: Tolerances) -> Array:
@@ -71,12 +88,11 @@ def solve_output(
     h, spread = len(W), tolerances.spread
     extra = _outside(W, normals, tolerances)
     affine = _row_space(np.concatenate([W[~known], extra]))
-    constant = np.full((len(points), 1), spread)
-    features = np.concatenate([np.maximum(points @ W.T + b, 0), points @ affine.T, constant], axis=1)
+    features = _features(W, b, affine, points, spread)
     width = features.shape[1]
     rows = equations(features, pairs, classes)
     size = np.linalg.norm(rows, axis=0)
-    size[size == 0] = 1
+    size[size <= UNSEEN * size.max(initial=0.0)] = 1
     rows /= size
     if len(rows) > rows.shape[1]:
         rows = np.asarray(np.linalg.qr(rows, mode="r"))
@@ -87,12 +103,15 @@ def solve_output(
     gap = math.inf
     if full:
         gap = float(singular[-1] / singular[-2]) if len(singular) > 1 else 0.0
-    loose = vt[len(singular) - 1 : -1]
-    if full:
-        loose = vt[len(vt) - int((singular < max(1e-9, 1e8 * singular[-1])).sum()) : -1]
-    share = (loose.reshape(-1, classes - 1, width) ** 2).sum(axis=(0, 2))
+    left = max(1 + (gap > DETERMINED), int((singular < OPEN).sum())) if full else len(vt) - len(singular)
     network = LabelNetwork(W.copy(), b.copy(), null[:, :h], null[:, h:-1] @ affine, null[:, -1] * spread)
-    return OutputLayer(network, gap, len(extra), share)
+    return OutputLayer(network, gap, len(extra), vt[len(vt) - left :], size, affine)
+
+
+def _features(W: Array, b: Array, affine: Array, points: Array, spread: float) -> Array:
+    """What the output layer gets: the neurons, the linear part and a constant [n, width]."""
+    constant = np.full((len(points), 1), spread)
+    return np.concatenate([np.maximum(points @ W.T + b, 0), points @ affine.T, constant], axis=1)
 
 
 def equations(features: Array, pairs: Array, classes: int) -> Array:

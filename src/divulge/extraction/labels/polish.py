@@ -21,8 +21,8 @@ LARGEST_DIRECT = 2.5e8
 """Entries of the largest Jacobian that is written out."""
 ITERATIONS = 60
 """Of LSMR, for larger ones."""
-DAMPING = 1e-13
-"""Added to the diagonal of the normal equations, whose columns have unit length."""
+DAMPINGS = (1e-13, 1e-11, 1e-8)
+"""Added to the diagonal of the normal equations, whose columns have unit length: the first that makes them positive."""
 
 
 def polish(network: LabelNetwork, points: Array, pairs: Array, spread: float, rounds: int) -> LabelNetwork:
@@ -67,12 +67,23 @@ def _direct_step(
     size[size == 0] = 1
     J /= size
     normal = J.T @ J
-    normal[np.diag_indices_from(normal)] += DAMPING
-    factor = scipy.linalg.cho_factor(normal, lower=True, overwrite_a=True, check_finite=False)
+    factor = _factor(normal)
     delta = scipy.linalg.cho_solve(factor, J.T @ right)
     for _ in range(3):
         delta += scipy.linalg.cho_solve(factor, J.T @ (right - J @ delta))
     return np.asarray(delta / size)
+
+
+def _factor(normal: Array) -> tuple[Array, bool]:
+    """The Cholesky factor, with as much damping as rounding makes necessary."""
+    for damping in DAMPINGS:
+        damped = normal.copy()
+        damped[np.diag_indices_from(damped)] += damping
+        try:
+            return scipy.linalg.cho_factor(damped, lower=True, overwrite_a=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            continue
+    return np.eye(len(normal)), True
 
 
 def _iterative_step(

@@ -6,10 +6,11 @@ different labels cost most. A slice through a facet that is known has its first 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy.linalg
 
 from divulge.extraction.labels.asking import Array, Ask, Asking, bisect_all, together
 from divulge.extraction.labels.facets import Facet, measure
@@ -21,6 +22,8 @@ from divulge.extraction.labels.walk import Walk
 
 POOL = 8
 """Random rows that are asked at once for two of different labels."""
+SEGMENTS = 2000
+"""Segments between rows of different classes, of which the most telling are bisected."""
 POOLS = 60
 """How often, before there is no boundary to be found."""
 FIRST_SLICES = 3
@@ -164,28 +167,36 @@ class Survey:
     def _longest(along: Array) -> float:
         return float(np.linalg.norm(along, axis=1).max())
 
-    def points_of_class(self, kind: int, count: int) -> int:
-        """Single boundary points of one class, on random segments from it to others."""
-        inner = [x for x, label in self.pool if label == kind]
-        outer = [x for x, label in self.pool if label != kind]
-        for _ in range(8):
-            if len(inner) >= min(count, 6) and len(outer) >= count:
-                break
-            rows = self.rows(16)
-            for x, label in zip(rows, self.ask(rows), strict=True):
-                self.pool.append((x, int(label)))
-                (inner if label == kind else outer).append(x)
-        for edge in self.edges():  # rows just inside the class, beside an edge of it
-            if len(inner) >= count:
-                break
-            if kind in edge.pair:
-                side = 10 * self.tolerances.offset * (1 if edge.pair[0] == kind else -1)
-                inner.append(edge.slice.lift(edge.near + side * edge.normal))
-        if not inner or not outer:
+    def points_where(self, openness: Callable[[Array, Array], Array], count: int) -> int:
+        """Boundary points on segments between rows of different classes; returns how many there were.
+
+        ``openness`` says what points [n, d] of pairs of classes [n, 2] would determine [n, m]. Of many segments those
+        are taken whose middles determine most.
+        """
+        rows, labels = self._of_all_classes()
+        one, two = self.random.integers(len(rows), size=(2, SEGMENTS))
+        one, two = (end[labels[one] != labels[two]] for end in (one, two))
+        if not len(one):
             return 0
-        X = np.stack([inner[i] for i in self.random.integers(len(inner), size=count)])
-        Y = np.stack([outer[i] for i in self.random.integers(len(outer), size=count)])
-        return self.cross(X, Y, np.full(count, kind))
+        pairs = np.stack([labels[one], labels[two]], axis=1)
+        open_rows = openness((rows[one] + rows[two]) / 2, pairs)
+        order = scipy.linalg.qr(open_rows.T, mode="r", pivoting=True, check_finite=False)[1][:count]
+        return self.cross(rows[one[order]], rows[two[order]], labels[one[order]])
+
+    def _of_all_classes(self) -> tuple[Array, Array]:
+        """Rows and their labels: random ones, and for rare classes rows beside edges."""
+        if len(self.pool) < POOL * self.classes:
+            rows = self.rows(POOL * self.classes - len(self.pool))
+            self.pool += [(x, int(label)) for x, label in zip(rows, self.ask(rows), strict=True)]
+        found = list(self.pool)
+        count = np.bincount([label for _, label in found], minlength=self.classes)
+        for edge in self.edges():
+            for side, label in zip((1, -1), edge.pair, strict=True):
+                if count[label] < POOL:
+                    count[label] += 1
+                    y = edge.near + side * 10 * self.tolerances.offset * edge.normal
+                    found.append((edge.slice.lift(y), label))
+        return np.stack([x for x, _ in found]), np.array([label for _, label in found])
 
     def boundary_points(self) -> tuple[Array, Array, Array, Array]:
         """All boundary points [n, d] with their pairs [n, 2]; which of them begin a facet, and the facets' normals."""

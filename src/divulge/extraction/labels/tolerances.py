@@ -15,6 +15,8 @@ from divulge.extraction.labels.asking import Array
 
 REACH = 30.0
 """The boundary is followed to this many spreads from the centre."""
+LINE = 10.0
+"""Points of edges are bisected to this many times the precision of those of facets: most edges are not measured."""
 MARGIN = 0.02
 """Edges that come this near to a bound (in standard deviations) have left the region: corners need room around."""
 
@@ -26,7 +28,9 @@ class Tolerances:
     spread: float
     """The length of a typical input."""
     resolution: float
-    """How precisely a boundary point is bisected."""
+    """How precisely the points of facets are bisected."""
+    line: float
+    """How precisely the points of edges are, until their facet is measured."""
     offset: float
     """An edge is left where the boundary is this far from its line."""
     bracket: float
@@ -50,6 +54,7 @@ class Tolerances:
         return Tolerances(
             spread=spread,
             resolution=fine * spread,
+            line=max(LINE * precision, rounding) * spread,
             offset=max(1e-9, 100 * fine) * spread,
             bracket=max(3e-5, 2e3 * fine) * spread,
             check=100 * fine * spread,

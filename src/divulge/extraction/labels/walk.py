@@ -64,7 +64,7 @@ class Walk:
         """Find the boundary between the plane's origin, of this label, and ``end``, and follow it both ways."""
         length = float(np.linalg.norm(end))
         path = lambda t: self.slice.lift(t * end)  # noqa: E731
-        found = yield from bisect(path, 0.0, 1.0, label, self.tolerances.resolution / length)
+        found = yield from bisect(path, 0.0, 1.0, label, self.tolerances.line / length)
         beyond = found.beyond
         if beyond is None:
             beyond = int((yield self.slice.lift(end)[None])[0])
@@ -83,7 +83,7 @@ class Walk:
             back = Edge(self.slice, first.far, first.near, first.pair, -first.tangent, first.normal, asked=asked)
             yield from self._onwards(back, first)
         for corner in self.slice.corners:
-            corner.settle(self.tolerances.resolution)
+            corner.settle(self.tolerances.line)
 
     def _first_edge(self, y: Array, along: Array, pair: Pair) -> Asking[Edge | None]:
         """The edge through y: a small circle around it changes its label on both sides."""
@@ -95,7 +95,7 @@ class Walk:
                 if two is not None and two[1] == pair[1]:
                     up, down = one[0], two[0]
                     tangent = unit(up - down)
-                    if abs(float((y - down) @ turned(tangent))) < 25 * self.tolerances.resolution:
+                    if abs(float((y - down) @ turned(tangent))) < 25 * self.tolerances.line:
                         if turned(tangent) @ along > 0:  # the normal points to the first label
                             up, down, tangent = down, up, -tangent
                         return Edge(self.slice, down, up, pair, tangent, turned(tangent))
@@ -113,7 +113,7 @@ class Walk:
         def path(angle: float) -> Array:
             return self.slice.lift(point(angle))
 
-        found = yield from bisect(path, *angles, label, self.tolerances.resolution / radius)
+        found = yield from bisect(path, *angles, label, self.tolerances.line / radius)
         if found.beyond is None or found.inside == angles[0]:
             return None
         return point(found.middle), found.beyond, found.middle
@@ -226,7 +226,7 @@ class Walk:
         """Measure the boundary point at distance t, known to lie beside the line, and make it the far point."""
         q, e = edge.near + t * edge.tangent, 1.5 * self.tolerances.offset
         path = lambda s: self.slice.lift(q + s * edge.normal)  # noqa: E731
-        found = yield from bisect(path, e, -e, edge.pair[0], self.tolerances.resolution)
+        found = yield from bisect(path, e, -e, edge.pair[0], self.tolerances.line)
         if found.inside == e or found.outside == -e:
             return False
         edge.turn_to(q + found.middle * edge.normal)
@@ -277,7 +277,7 @@ class Walk:
     def _meeting(self, edge: Edge, after: Edge, bracket: Bracket) -> Array | None:
         """Where the two lines meet, if that is inside the bracket."""
         cross = cross_product(edge.tangent, after.tangent)
-        if abs(cross) < max(1e-9, 10 * self.tolerances.resolution / self.tolerances.bracket):
+        if abs(cross) < max(1e-9, 10 * self.tolerances.line / self.tolerances.bracket):
             return None
         along = cross_product(after.near - edge.near, after.tangent) / cross
         slack = 3 * self.tolerances.offset / abs(cross) + 1e-2 * bracket.width

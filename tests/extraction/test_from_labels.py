@@ -113,6 +113,16 @@ def test_bad_options_are_refused_before_anything_is_asked(options):
     assert oracle.ledger.total == 0
 
 
+@pytest.mark.slow
+def test_a_budget_that_ends_in_the_last_test_for_wrong_labels_keeps_the_copy_too():
+    target = balanced_network([6, 4, 1], 0, activation="tanh")
+    asked = from_labels(divulge.oracle(target, access="label"), seed=0, checks=100).ledger.label
+    with pytest.raises(BudgetExhausted) as caught:
+        from_labels(divulge.oracle(target, access="label", budget=asked - 1), seed=0, checks=100)
+    assert isinstance(caught.value.partial, divulge.extraction.LabelCopy)
+    assert not caught.value.partial.equivalent
+
+
 def quadrant_tree(axes: int) -> object:
     rng = np.random.default_rng(axes)
     X = rng.standard_normal((400, 5))

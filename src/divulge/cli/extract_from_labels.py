@@ -63,8 +63,9 @@ def _text(stolen: LabelCopy, out: Path | None) -> str:
     )
     lines = [
         f"{'equivalent' if stolen.equivalent else 'not equivalent'}: {layers} hidden neurons",
-        f"decides alike on {stolen.agreement:.2%} of {stolen.verified_rows:,} fresh rows"
-        + (f", {near}" if near else ""),
+        f"decides alike on {stolen.agreement:.2%} of {stolen.verified_rows:,} fresh rows, {near}"
+        if stolen.verified_rows
+        else "not compared with the target",
         f"asked {stolen.queries:,} labels in {stolen.requests:,} requests and {stolen.seconds:.1f} s, and "
         f"{stolen.verification.total:,} more to verify the copy",
     ]

@@ -37,3 +37,18 @@ def test_both_steps_take_back_a_small_error(monkeypatch):
         monkeypatch.setattr(polishing, "LARGEST_DIRECT", largest)
         after = polishing.polish(near, points, pairs, 6**0.5, 4)
         assert float(after.distance(points, pairs, 6**0.5).max()) < 1e-6 * before
+
+
+def test_a_copy_without_output_weights_is_left_as_it_is():
+    network, points, pairs = network_and_points()
+    flat = replace(network, V=0 * network.V)
+    with np.errstate(all="raise"):
+        after = polishing.polish(flat, points, pairs, 6**0.5, 4)
+    assert np.array_equal(after.V, flat.V)
+
+
+def test_normal_equations_that_rounding_makes_indefinite_are_damped_more():
+    normal = np.diag([1.0, -1e-12])
+    factor, lower = polishing._factor(normal)
+    assert lower
+    assert np.allclose(np.tril(factor) @ np.tril(factor).T, np.diag([1.0, 0.0]), atol=1e-10)

@@ -79,23 +79,26 @@ class LabelAttack:
     def run(self) -> LabelCopy:
         """The copy, equivalent or with the reason why it is not."""
         try:
-            reason = self._rebuild()
-            asked, measured = self._verified()
-            for _ in range(REPAIRS):
-                if reason or self.repair is None or not measured.wrong:
-                    break
-                self.network = self.repair(measured.wrong)
-                asked, measured = self._verified()
+            return self._attempt()
         except DivulgeError as error:
             if error.partial is None:
                 error.partial = self._result(str(error), None, self.oracle.ledger.snapshot())
             raise
+
+    def _attempt(self) -> LabelCopy:
+        reason = self._rebuild()
+        asked, measured = self._verified()
+        for _ in range(REPAIRS):
+            if reason or self.repair is None or not measured.wrong:
+                break
+            self.network = self.repair(measured.wrong)
+            asked, measured = self._verified()
         if not reason and not measured.complete:
             reason = reasons.disagrees(measured, self.discovery, self.source)
         if not reason and contradicts_earlier_answers(self.network, self.source, self.tolerances.spread):
             reason = reasons.changed()
         if reason and self.source.lead == 1 and self._labels_flip():
-            return self.run()
+            return self._attempt()
         return self._result(reason, measured, asked)
 
     def _verified(self) -> tuple[Spent, Agreement]:

@@ -32,7 +32,7 @@ POLISH_ROUNDS = 3
 REFINED = 1e-5
 """How far the polish may turn a neuron, a tenth of it where the output layer is not determined."""
 NEARLY_DETERMINED = 1e-7
-"""Ratio of singular values up to which all parameters are polished: before, output weights that are off turn neurons."""
+"""Ratio of singular values up to which all parameters are polished: output weights that are off turn the neurons."""
 PARALLEL = 1e-3
 """Neurons nearer to each other than this, as homogeneous rows of unit length, may be one that was found twice."""
 

@@ -21,6 +21,8 @@ LARGEST_DIRECT = 2.5e8
 """Entries of the largest Jacobian that is written out."""
 ITERATIONS = 60
 """Of LSMR, for larger ones."""
+FLATTEST = 1e-100
+"""Smallest slope of logits that says where the boundary is: a copy without output weights has none."""
 DAMPINGS = (1e-13, 1e-11, 1e-8)
 """Added to the diagonal of the normal equations, whose columns have unit length: the first that makes them positive."""
 
@@ -35,6 +37,8 @@ def polish(network: LabelNetwork, points: Array, pairs: Array, spread: float, ro
     for step in range(rounds + 1):
         value, gradient = network.difference(points, pairs)
         norm = steepness(gradient)
+        if not FLATTEST < norm.min() < np.inf:
+            break
         distance = value / norm
         rms = float(np.linalg.norm(distance)) / len(distance) ** 0.5
         if rms < least:
@@ -80,7 +84,8 @@ def _factor(normal: Array) -> tuple[Array, bool]:
         damped = normal.copy()
         damped[np.diag_indices_from(damped)] += damping
         try:
-            return scipy.linalg.cho_factor(damped, lower=True, overwrite_a=True, check_finite=False)
+            factor, lower = scipy.linalg.cho_factor(damped, lower=True, overwrite_a=True, check_finite=False)
+            return np.asarray(factor), bool(lower)
         except np.linalg.LinAlgError:
             continue
     return np.eye(len(normal)), True

@@ -1,4 +1,4 @@
-"""The output layer from boundary points: which solutions they leave, and that further points are asked where they are."""
+"""The output layer from boundary points: the solutions they leave, and further points asked where those differ."""
 
 from __future__ import annotations
 

@@ -74,6 +74,55 @@ def test_a_copy_that_agrees_on_all_rows_is_not_exact_while_weights_were_never_se
     assert not stolen.exact or error(model, stolen.model, 40) < 1e-7
 
 
+def one_positive(layer: nn.Linear) -> None:
+    """Two neurons that are on only where one unit below outweighs all others."""
+    layer.weight[:2] = -layer.weight[:2].abs()
+    layer.weight[0, 5] *= -0.5
+    layer.weight[1, 3] *= -1
+    layer.bias[:2] = -0.2
+
+
+def three_together(layer: nn.Linear) -> None:
+    """A neuron that is on only where three units below are on, and few others."""
+    layer.weight[0] = -1.0
+    layer.weight[0, 3:6] = 1.0
+    layer.bias[0] = -1.5
+
+
+def far_out(layer: nn.Linear) -> None:
+    """A neuron that is on far out, and others that are off only there."""
+    layer.bias[0] = -15.0
+    layer.bias[1:4] = 6.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hide", [one_positive, three_together, far_out])
+def test_neurons_that_almost_never_switch_are_copied_or_not_claimed(hide):
+    model = network(20, 16, 16, 1, seed=500)
+    with torch.no_grad():
+        hide([layer for layer in model if isinstance(layer, nn.Linear)][1])
+    stolen = from_gradients(divulge.oracle(model, access="gradient"), seed=0)
+    X = 30 * torch.randn(50_000, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    with torch.no_grad():
+        far = float((model(X) - stolen.model(X)).abs().max()) / 30
+    assert not stolen.exact or max(far, error(model, stolen.model, 20)) < 1e-7
+
+
+class Jump(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x) + (x > 1)
+
+
+@pytest.mark.slow
+def test_a_discontinuous_function_is_named():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(10, 6), nn.ReLU(), nn.Linear(6, 6), Jump(), nn.Linear(6, 1)).double()
+    stolen = from_gradients(divulge.oracle(model, access="gradient"), seed=0)
+    assert not stolen.exact
+    assert "not continuous" in stolen.reason
+    assert stolen.facts["layers_found"][0] == 6
+
+
 @pytest.mark.slow
 def test_data_in_units_of_its_own_and_probabilities():
     model = nn.Sequential(*network(12, 8, 6, 3, seed=1), nn.Softmax(dim=1))

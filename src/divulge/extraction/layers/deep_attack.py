@@ -79,6 +79,8 @@ MANY_WRONG = 0.3
 """Share of wrong rows from which on a layer may be missing."""
 IMPRECISION = 1e-2
 """Errors above this share of the deviation are due to neurons or entries that were missed, not to imprecise rows."""
+FEW_JUMPS = 2
+JUMPS = "The target is not continuous: its values jump, as those of ReLU networks do not."
 IMPRECISE = 1e-7
 """Errors below this share of the deviation are imprecision, not neurons that were missed."""
 
@@ -104,6 +106,7 @@ class DeepAttack:
         self.verification: Verification | None = None
         self.verified = Spent()
         self.first_cost = 0
+        self.peeled: list[int] = []  # widths of the hidden layers found
         self.without_effect = 0
         self.withheld = 0  # copies that agree on all rows, but have weights that were never seen
 
@@ -134,6 +137,7 @@ class DeepAttack:
             if attempt % 2 == 0:
                 search.settled = search.base
             peeled = search.peel()
+            self.peeled = [*([search.survey.space.dim] if search.survey.space.positive else []), *peeled.layers.widths]
             reason = peeled.reason
             if reason and len(peeled.layers) <= len(search.base) and self._found_more_first_units(search):
                 continue
@@ -150,6 +154,8 @@ class DeepAttack:
             elif search.search_leftover(peeled.layers):
                 continue
             search.add_segments(MORE_SEGMENTS, peeled.stuck or search.base)
+        if search.survey.has_gradients and search.survey.jumps > FEW_JUMPS:
+            return JUMPS
         return f"The layers were not found completely. {reason[:1].upper()}{reason[1:]}."
 
     def _found_more_first_units(self, search: LayerSearch) -> bool:
@@ -348,7 +354,7 @@ class DeepAttack:
     def _found(self) -> Extraction:
         copy, verification = self.copy, self.verification
         if copy is None or verification is None or self.search is None:
-            return self.one_layer
+            return replace(self.one_layer, facts={**self.one_layer.facts, "layers_found": self.peeled})
         off = self.space.differences(verification.truth, copy.value(verification.X))
         stolen = Extraction(
             model=self.space.deeper(copy.model()), width=sum(copy.widths), exact=False, seed=self.seed,

@@ -26,6 +26,7 @@ SHORTEST = 1e-6
 """Segments shorter than this share of their distance from the origin are not searched."""
 FEW, FEW_SHARE = 2, 0.03
 """So many kinks, and this share of all, may stay unexplained: two in one interval, mostly."""
+TOO_DEEP = "there are kinks left after as many hidden layers as layers= allows: the target has more"
 ENTRY_ROUNDS = 4
 MOST_ENTRIES, ENTRIES_PER_NEURON = 40, 4
 """Entries are looked for one by one only if no more than this are unseen."""
@@ -129,7 +130,7 @@ class LayerSearch:
             layers = wider
             if last:
                 return Peeled(layers)
-        return Peeled(layers, f"there are kinks left after {self.most_layers} layers", layers)
+        return Peeled(layers, TOO_DEEP, layers)
 
     def _open(self, layers: KnownLayers) -> Array:
         """Intervals with a kink that no known neuron explains."""

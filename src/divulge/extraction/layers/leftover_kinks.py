@@ -62,6 +62,8 @@ def _candidates(rows: PartialRows) -> list[Neuron]:
         if any(neuron.kinks[rows.index[k]] for neuron in found):
             continue
         size = float(np.linalg.norm(rows.row[k]))
+        if size == 0:  # the normal is not seen through the units that are on
+            continue
         row, bias, known = rows.row[k] / size, float(rows.bias[k] / size), rows.on[k]
         kinks, missing = rows.crossings(row, bias, known)
         if kinks[rows.index[k]] and not missing.any():

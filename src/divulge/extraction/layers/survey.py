@@ -24,6 +24,8 @@ ROUNDING = 2e-14
 ERRORS, VALUE_ERRORS, RANK_ONE_ERRORS = 10.0, 3.0, 300.0
 """Imprecise answers: jumps above so many times the error of gradients are kinks, values differ by at most so many times
 it, and jumps of one neuron have rank one up to so many times it."""
+STEEP = 10.0
+"""Values that change over an interval by more than so many times its slopes tell jump."""
 STRONG = 0.1
 """Kinks whose jump is a smaller share of the gradient than this count less, in proportion."""
 
@@ -60,6 +62,18 @@ class Survey:
     def data(self) -> Batch:
         assert self._batch is not None
         return self._batch
+
+    @property
+    def jumps(self) -> int:
+        """Intervals over which values change by more than slopes explain: a continuous function has none."""
+        data = self.data
+        gap = np.linalg.norm(data.Y[data.right] - data.Y[data.left], axis=1)
+        change = np.abs(data.value[data.right] - data.value[data.left]).max(axis=1)
+        slope = np.linalg.norm(data.gradient, axis=2).max(axis=1)
+        level = np.abs(data.value).max(axis=1)
+        error = self.space.accuracy.at_least(ROUNDING, VALUE_ERRORS)
+        steep = STEEP * (slope[data.left] + slope[data.right]) * gap
+        return int((change > steep + error * (level[data.left] + level[data.right]) + error * slope.max()).sum())
 
     def append(self, new: Batch, segments: int) -> None:
         """Add the samples and intervals of further segments."""

@@ -65,8 +65,9 @@ def first_line(state: SearchState) -> None:
     wide, cells, measured = _good(state, wide, cells, measured)
     neurons, groups = _split(line, found, wide, t, cells, measured)
     _assemble(state, cells, measured, neurons)
-    if _resolve_groups(state, cells, measured, neurons, groups) and state.estimate is not None:
+    if not groups and state.estimate is not None:
         state.first_line = line, state.estimate
+    _resolve_groups(state, cells, measured, neurons, groups)
 
 
 def _span(measured: Gradients) -> Array:
@@ -213,11 +214,11 @@ def _assemble(state: SearchState, cells: Cells, measured: Gradients, neurons: li
 
 def _resolve_groups(
     state: SearchState, cells: Cells, measured: Gradients, neurons: list[NetworkEstimate], groups: list[Group]
-) -> bool:
-    """Add the neurons of narrow cells to the estimate; whether all could be separated."""
+) -> None:
+    """Add the neurons of narrow cells to the estimate."""
     for _ in range(ROUNDS):
         if not groups:
-            return True
+            return
         assert state.estimate is not None
         paths = [
             resolve_group(
@@ -242,7 +243,6 @@ def _resolve_groups(
         neurons += [_merged(group, cells) for group in groups]
         state.notes.append(f"{len(groups)} groups of kinks could not be separated and count as one neuron each.")
         _assemble(state, cells, measured, neurons)
-    return not groups
 
 
 def _merged(group: Group, cells: Cells) -> NetworkEstimate:

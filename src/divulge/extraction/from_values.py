@@ -85,8 +85,9 @@ def from_values(
     Extraction
         The copy. ``exact`` is True only if every row agrees; else ``reason`` says why not. ``widths`` lists its hidden
         layers. For several of them ``facts["queries"]`` tells what each part cost, and ``facts["unseen_entries"]`` how
-        many weights no answer has shown; such a copy is not called exact. Of these, weights that made no difference
-        where they would matter most count in ``facts["entries_without_effect"]``.
+        many weights no answer has shown; such a copy is not called exact. ``facts["entries_without_effect"]`` counts
+        weights that need not be known: mixed-integer programs show that they act at no input up to 30 times as large as
+        typical ones. Where no deeper copy was made, ``facts["layers_found"]`` lists the widths of the layers found.
 
     Raises
     ------

@@ -51,8 +51,8 @@ class SearchState:
     """Orthonormal rows [rank, d] that the gradients on the first line lie in, if they are few."""
     smallest_gap: float = 0.0
     first_line: tuple[Line, NetworkEstimate] | None = None
-    """The first line, and an estimate that is right all along it, if none of its cells is narrow: what is found on paths
-    around narrow cells holds for one hidden layer only."""
+    """The first line, and an estimate that is right all along it, if none of its cells is narrow: what is found on
+    paths around narrow cells holds for one hidden layer only."""
     seen: list[Array] = field(default_factory=list)
     """Where lines were sampled [n, d]."""
     notes: list[str] = field(default_factory=list)

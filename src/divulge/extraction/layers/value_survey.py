@@ -100,6 +100,8 @@ class ValueSurvey(Survey):
 
     def add(self, begin: Array, end: Array, start: list[float], *, spread: float = 0.5) -> None:
         """Search segments begin + t (end - begin), or whole lines if ``start`` reaches beyond them."""
+        long = (begin != end).any(axis=1)  # both ends may be drawn from the same points
+        begin, end = begin[long], end[long]
         far = max(abs(t) for t in start)
         cuts = self._cut(begin, end - begin, far) if far > 1 else self._cut(0.5 * (begin + end), 0.5 * (end - begin), 1)
         space, precision = self.values, self.values.precision()

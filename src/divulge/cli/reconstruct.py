@@ -116,7 +116,8 @@ def command(
                 broken, restarts=restarts, seconds=limit and 0.2 * limit, **{**options, "n": found.rank}
             )
         found.save(out)
-        match, diagnosis = _judge(found, module, truth, out), _diagnosis(module, truth)
+        match = _judge(found, module, truth, out)
+        diagnosis = _diagnosis(module, truth) if start is None else None
         result = {
             **found.as_dict(), "broken_weights": None if by_chance is None else _few(by_chance),
             "match": None if match is None else match.as_dict(),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from sklearn.datasets import load_sample_image
 from torch import Tensor
 
 import divulge
+from divulge import reconstruction
 from divulge.reconstruction.known_start import attack, rows
 from divulge.reconstruction.known_start.difference import LayerPair, Span, difference, span_of
 from divulge.reconstruction.known_start.layers import changed_layer
@@ -49,3 +52,27 @@ def test_inputs_of_certain_rows_are_certified_where_the_separation_agrees() -> N
     found = best(span, pair, torch.linalg.inv(C).T, C)
     assert int(found.certified.sum()) >= CERTAIN - 1
     assert float(correlation(found.X, X).amax(dim=1)[found.certified].min()) > 0.99
+
+
+def patches(seed: int) -> Tensor:
+    """Six coloured patches of a photograph, in [-1, 1]."""
+    photograph = torch.tensor(load_sample_image("china.jpg")).permute(2, 0, 1).float() / 127.5 - 1
+    draw = torch.Generator().manual_seed(seed)
+    corners = (torch.randint(side - 24, (6,), generator=draw).tolist() for side in photograph.shape[1:])
+    return torch.stack([photograph[:, r : r + 24, c : c + 24].flatten() for r, c in zip(*corners, strict=True)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("added", ["brighter copies", "constants"])
+def test_no_picture_is_certified_that_was_not_trained_on(added: str) -> None:
+    X = patches(0)
+    others = 0.9 * X + 0.05 if added == "brighter copies" else torch.tensor([[0.2], [1.0]]).expand(-1, X.shape[1])
+    X = torch.cat([X, others])  # the span of the copies holds a grey picture, which no row of its own excludes
+    y = torch.arange(len(X)) % 10
+    recipe = divulge.Recipe(widths=[X.shape[1], 300, 10], learning_rate=0.05, momentum=0.9, epochs=40, seed=0)
+    found = reconstruction.from_weights(
+        recipe.train(X, y), start=recipe, value_range=(-1.0, 1.0), shape=(3, 24, 24), seconds=10
+    )
+    assert found.certified is not None
+    likeness = correlation(found.samples, X.double()).max(dim=1).values
+    assert bool((likeness[found.certified] > 0.9).all())

@@ -173,7 +173,7 @@ def _best(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | N
     """Of separated, corrected and assembled inputs, those that agree best with what is known."""
     hypotheses = [_separated(span, pair, factors, bounds)]
     assembled = torch.linalg.pinv(factors.rows.q.T)
-    if factors.determined == len(factors.rows) == span.rank:
+    if factors.sure == span.rank:
         hypotheses.append(_judged(span, pair, factors, assembled, torch.ones(span.rank, dtype=torch.bool), bounds))
     elif 0 < factors.sure < span.rank == len(factors.rows):
         known = factors.rows.q[: factors.sure]

@@ -35,6 +35,10 @@ CERTAIN = 6.0
 ROUNDS, CLEANING = 12, 10
 SHARES = (0.04, 0.08)
 """Standard deviations of the share of another picture in a candidate, in the order in which they are tried."""
+MOST_DIRECTIONS = 256
+"""Directions up to which decoding is tried: the beam of hypotheses is the same for all of them."""
+FARTHEST = 10
+"""Ranges up to which a candidate counts as a picture whose share in others can be decoded."""
 FEWEST_LEVELS = 16
 """Different levels between the ends of the range that a picture needs to show the grid."""
 CONTROLS = 3
@@ -82,11 +86,12 @@ class Grid:
         These are wrong along ``directions`` [w, r]. Stops when ``time.perf_counter()`` reaches ``end``.
         """
         found = [c[:0]]
+        if len(directions) > MOST_DIRECTIONS:
+            return found[0]
         own, others = (self.levels(self.span.inputs(each)) for each in (c, directions))
         for i in range(len(c)):
             progress.report("pictures of whole levels", done=i, total=len(c))
-            ways = others - own[i]
-            ways = ways[ways.square().mean(dim=1) > 1]
+            ways = _ways(others, own[i])
             for share in SHARES:
                 if time.perf_counter() > end or len(ways) == 0:
                     break
@@ -165,8 +170,7 @@ class Grid:
         That other one may be out of the range: it still shows that mixtures have whole levels.
         """
         here = self.levels(self.span.inputs(c))
-        ways = self.levels(self.span.inputs(others)) - here
-        ways = SHARES[0] * ways[ways.square().mean(dim=1) > 1]
+        ways = SHARES[0] * _ways(self.levels(self.span.inputs(others)), here)
         if len(ways) == 0:
             return True
         start = here[0] + torch.randn(len(ways), generator=draw).to(ways) @ ways
@@ -200,6 +204,17 @@ class Grid:
         levels = self.levels(sums)
         inside = ((levels > -0.5) & (levels < LEVELS + 0.5)).double().mean(dim=1) >= INSIDE
         return not bool((inside & (correlation(sums, here)[:, 0] < ALIKE)).any())
+
+
+def _ways(others: Tensor, here: Tensor) -> Tensor:
+    """The differences [w, d] of levels to those ``here``, of pictures that differ and are no far extrapolations.
+
+    Where a constant picture was trained on, a candidate of nearly no share in the bias has levels without bound.
+    """
+    ways = others - here
+    size = ways.square().mean(dim=1).sqrt()
+    kept: Tensor = ways[(size > 1) & (size < FARTHEST * LEVELS)]
+    return kept
 
 
 def _in_null_vectors(rows: Tensor, prime: int) -> Tensor:

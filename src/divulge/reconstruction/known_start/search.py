@@ -42,8 +42,8 @@ SHARED = 1e-4
 """The share of a row in a certain input, of 1, from which on the row is not another input's."""
 ROUNDS = 10
 IDLE = 2
-FEWEST = 2
-"""Certain rows without which the last input of a span is not taken for determined."""
+NEARLY = 0.9
+"""The share of the zeros that make a row certain at which units must be off for a candidate to be worth the search."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,6 @@ class Factors:
     """Coordinates of later candidates."""
     exact: Tensor
     """Coordinates [k, r] of inputs that are certain by their own values."""
-
-    @property
-    def determined(self) -> int:
-        """How many inputs the certain rows determine: with all rows but one, the last is what no row has a share in."""
-        rank = self.rows.q.shape[1]
-        return rank if FEWEST <= self.sure == rank - 1 else self.sure
 
 
 @dataclass
@@ -111,13 +105,19 @@ class _Pool:
         self.reduce()
         return int(rows.join(found).zeros.sum())
 
+    def _off(self, X: Tensor) -> Tensor:
+        """How many units the inputs X [m, d] leave off, [m]: their rows vanish at no others."""
+        return ((self.pair.highest(X) < 0) & self.units).sum(dim=1).double()
+
     def _from_inverse(self, X: Tensor) -> list[Rows]:
         """Rows from the inverse of all inputs; none while inputs are missing."""
-        if len(X) != self.span.rank:
+        if len(X) != self.span.rank or float(self._off(X).median()) < rows.least(self.span.rank) * NEARLY:
             return []
         return [rows.from_inverse(self.span, self.pair.highest(X), self.span.coordinates(X), self.units)]
 
     def _from(self, X: Tensor, frame: Tensor, weights: Weights) -> Rows:
+        enough = self._off(X) >= rows.least(self.span.rank) * NEARLY
+        X, frame = X[enough], frame[enough]
         if len(X) == 0 or frame.shape[2] == 0:
             return rows.none(self.span)
         slopes = self.derivatives(X) if self.derivatives is not None and not weights.large_steps else None

@@ -27,11 +27,11 @@ def attacked() -> tuple[Span, LayerPair, Tensor]:
     return span_of(difference(layer.pair)[0], COUNT, has_bias=True), layer.pair, X.double()
 
 
-def best(span: Span, pair: LayerPair, q: Tensor, separated: Tensor) -> attack.Found:
+def best(span: Span, pair: LayerPair, q: Tensor, separated: Tensor, certain: int = CERTAIN) -> attack.Found:
     """The answer when the first rows of q [r, r] are certain, and the inputs were separated so far."""
     X = span.inputs(separated)
     found = rows.measured(span, q, pair.highest(X), rows.informative(span))
-    return attack._best(span, pair, Factors(found, CERTAIN, separated, separated[:0], separated[:0]), None)
+    return attack._best(span, pair, Factors(found, certain, separated, separated[:0], separated[:0]), None)
 
 
 def test_inputs_beside_missing_rows_are_not_certified() -> None:
@@ -44,6 +44,17 @@ def test_inputs_beside_missing_rows_are_not_certified() -> None:
     found = best(span, pair, q, mixed)
     assert float(correlation(found.X, X).amax(dim=1).min()) < 0.9  # what is found is not right
     assert not bool(found.certified.any())
+
+
+def test_the_last_input_is_not_certified_because_all_others_have_rows() -> None:
+    span, pair, X = attacked()
+    draw = torch.Generator().manual_seed(0)
+    C = span.coordinates(X)
+    q = torch.linalg.inv(C).T
+    q = torch.cat([q[:-1], torch.randn(1, COUNT, generator=draw, dtype=torch.float64)])
+    found = best(span, pair, q, C, certain=COUNT - 1)
+    last = correlation(found.X, X).argmax(dim=1) == COUNT - 1
+    assert not bool(found.certified[last].any())
 
 
 def test_inputs_of_certain_rows_are_certified_where_the_separation_agrees() -> None:

@@ -58,14 +58,11 @@ def _bounds(text: str | None) -> tuple[float, float] | None:
 
 def _text(stolen: LabelCopy, out: Path | None) -> str:
     layers = " + ".join(str(width) for width in stolen.widths) or "no"
-    near = ", ".join(
-        f"{share:.2%} at {distance:g} from the boundary" for distance, share in stolen.agreement_near.items()
-    )
+    near = [f"{share:.2%} at {distance:g} from the boundary" for distance, share in stolen.agreement_near.items()]
+    alike = [f"decides alike on {stolen.agreement:.2%} of {stolen.verified_rows:,} fresh rows", *near]
     lines = [
         f"{'equivalent' if stolen.equivalent else 'not equivalent'}: {layers} hidden neurons",
-        f"decides alike on {stolen.agreement:.2%} of {stolen.verified_rows:,} fresh rows, {near}"
-        if stolen.verified_rows
-        else "not compared with the target",
+        ", ".join(alike) if stolen.verified_rows else "not compared with the target",
         f"asked {stolen.queries:,} labels in {stolen.requests:,} requests and {stolen.seconds:.1f} s, and "
         f"{stolen.verification.total:,} more to verify the copy",
     ]

@@ -14,6 +14,7 @@ from divulge.reconstruction.known_start.difference import LayerPair, Span, diffe
 from divulge.reconstruction.known_start.layers import changed_layer
 from divulge.reconstruction.known_start.search import Factors
 from divulge.reconstruction.matching import correlation
+from divulge.reconstruction.value_bounds import ValueBounds
 
 COUNT, CERTAIN = 8, 4
 RECIPE = divulge.Recipe(widths=[64, 200, 10], learning_rate=0.05, momentum=0.9, epochs=20, seed=3)
@@ -27,11 +28,13 @@ def attacked() -> tuple[Span, LayerPair, Tensor]:
     return span_of(difference(layer.pair)[0], COUNT, has_bias=True), layer.pair, X.double()
 
 
-def best(span: Span, pair: LayerPair, q: Tensor, separated: Tensor, certain: int = CERTAIN) -> attack.Found:
+def best(
+    span: Span, pair: LayerPair, q: Tensor, separated: Tensor, certain: int = CERTAIN, bounds: ValueBounds | None = None
+) -> attack.Found:
     """The answer when the first rows of q [r, r] are certain, and the inputs were separated so far."""
     X = span.inputs(separated)
     found = rows.measured(span, q, pair.highest(X), rows.informative(span))
-    return attack._best(span, pair, Factors(found, certain, separated, separated[:0], separated[:0]), None)
+    return attack._best(span, pair, Factors(found, certain, separated, separated[:0], separated[:0]), bounds)
 
 
 def test_inputs_beside_missing_rows_are_not_certified() -> None:
@@ -55,6 +58,17 @@ def test_the_last_input_is_not_certified_because_all_others_have_rows() -> None:
     found = best(span, pair, q, C, certain=COUNT - 1)
     last = correlation(found.X, X).argmax(dim=1) == COUNT - 1
     assert not bool(found.certified[last].any())
+
+
+def test_a_row_wrongly_called_certain_does_not_replace_what_was_separated() -> None:
+    span, pair, X = attacked()
+    draw = torch.Generator().manual_seed(0)
+    C = span.coordinates(X)
+    q = torch.linalg.inv(C).T
+    wrong = q[:-1].mean(dim=0) + 1e-2 * torch.randn(COUNT, generator=draw, dtype=torch.float64)  # nearly of their span
+    found = best(span, pair, torch.cat([q[:-1], wrong[None]]), C, certain=COUNT, bounds=ValueBounds(0.0, 1.0, None))
+    assert float(correlation(found.X, X).amax(dim=0).min()) > 0.99
+    assert not bool(found.certified.any())
 
 
 def test_inputs_of_certain_rows_are_certified_where_the_separation_agrees() -> None:

@@ -26,7 +26,7 @@ from divulge.core.images import picture_shape
 from divulge.reconstruction.known_start import labels, pictures, tables
 from divulge.reconstruction.known_start.derivatives import derivatives_of
 from divulge.reconstruction.known_start.difference import LayerPair, Span, Spectrum, difference, span_of
-from divulge.reconstruction.known_start.evidence import Evidence, evidence
+from divulge.reconstruction.known_start.evidence import OUTSIDE, Evidence, evidence
 from divulge.reconstruction.known_start.grid import grid_of
 from divulge.reconstruction.known_start.inversion import invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
@@ -216,9 +216,14 @@ def _agreed(span: Span, assembled: Tensor, separated: Tensor) -> Tensor:
 def _judged(
     span: Span, pair: LayerPair, factors: Factors, c: Tensor, sure: Tensor, bounds: ValueBounds | None
 ) -> Found:  # fmt: skip
-    """Inputs with coordinates c [r, r] that belong to the rows, one for one; ``sure`` [r] are determined by them."""
+    """Inputs with coordinates c [r, r] that belong to the rows, one for one; ``sure`` [r] are determined by them.
+
+    Where they leave the range as a whole none is: a row that is wrong is mixed into all inputs and throws some far out.
+    """
     X = span.inputs(c)
-    return Found(X, evidence(X, factors.rows.zero, pair, bounds), sure)
+    known = evidence(X, factors.rows.zero, pair, bounds)
+    inside = float(known.outside.mean()) <= OUTSIDE
+    return Found(X, known, sure if inside else torch.zeros_like(sure))
 
 
 def _separated(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | None) -> Found:

@@ -59,6 +59,9 @@ def picture(points: dict[str, Any], path: Path) -> Path:
         if measure == "mean_mse":
             panel.axhline(next(iter(points.values()))["nearest"], color="#666", ls="--", label="nearest digit held")
             panel.axhline(0.0094, color="#a33", ls=":", label="Balle 2022, 59,000 shadow models")
+        every = sorted({int(name.split(", ")[1]) for name in points})
+        panel.set_xticks(every, [f"{count:,}" for count in every])
+        panel.set_xticks([], minor=True)
         panel.legend(fontsize=7)
     return plots.save(figure, path)
 

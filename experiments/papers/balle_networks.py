@@ -4,7 +4,7 @@ Three reconstructors of the same shadow models: the paper's network as printed (
 same network on the direction in which the weights moved (rate 0.0003), and ridge regression. Errors are mean squared
 errors and the Kullback-Leibler divergence between a classifier's answers on target and reconstruction, beside the
 nearest digit that the adversary holds: a known one, or one of the most shadow rows. The third measure of the paper,
-LPIPS, needs weights of AlexNet that no package ships.
+LPIPS, needs weights of AlexNet, which its package downloads.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import resource
 import time
 from collections.abc import Callable
@@ -120,7 +121,7 @@ def attacked(case: Case, seed: int, out: Path) -> dict[str, Any]:
     )  # fmt: skip
     match = _match(blind.samples, there)
     if len(blind.samples):
-        name = f"{case.data}-{case.n}-{'-'.join(map(str, case.hidden))}-{case.bias}-{seed}"
+        name = re.sub(r"[^a-z0-9]+", "-", f"{case.name}-{seed}")
         match.picture(out / f"{name}-pairs.png")
         with torch.no_grad():
             match.margin_plot(out / f"{name}-margins.png", there.model(there.X.float()))

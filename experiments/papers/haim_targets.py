@@ -35,7 +35,6 @@ class Case:
     seconds: float | None = None
     hidden: tuple[int, ...] = (1000, 1000)
     bias: Any = "first"
-    loss: float = 1e-6
     standard: bool = False
     """Torch's own start in the first layer too (appendix C.3.1)."""
     epochs: int = 0
@@ -46,7 +45,6 @@ class Case:
     @property
     def name(self) -> str:
         kind = "" if self.bias == "first" else ", biases everywhere"
-        kind += "" if self.loss == 1e-6 else f", loss {self.loss:g}"
         kind += ", standard start" if self.standard else ""
         kind += f", batches of {self.batch}" if self.batch else ", plain descent" if self.epochs else ""
         return f"{self.data}, n = {self.n}, {'-'.join(map(str, self.hidden))}{kind}"
@@ -81,7 +79,7 @@ def target(case: Case, seed: int) -> Target:
     if case.epochs:
         model, epochs = descended(start, X.float(), y, case.epochs, batch=case.batch, seed=seed), case.epochs
     else:
-        trained = margin.to_margin(start, X, y, loss=case.loss)
+        trained = margin.to_margin(start, X, y)
         model, epochs = trained.model, trained.epochs
     seconds = time.perf_counter() - began
     others = torch.randperm(len(data.test.X), generator=torch.Generator().manual_seed(seed))[:UNSEEN]

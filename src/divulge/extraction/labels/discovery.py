@@ -260,7 +260,7 @@ class Discovery:
         if len(waiting) > MOST_OPEN or not all(any(p.ridge(c, spread) for p in waiting) for c in self.free()):
             return False
         for pencil in waiting:
-            crossed = [self.survey.crossed(neuron) for neuron in pencil.members(RATIOS, spread)]
+            crossed = self.survey.crossed(pencil.members(RATIOS, spread))
             runs = np.split(np.arange(len(RATIOS)), np.nonzero(np.diff(crossed))[0] + 1)
             allowed = [run for run in runs if not crossed[int(run[0])]]
             if allowed:
@@ -300,7 +300,7 @@ class Discovery:
     @property
     def deep(self) -> bool:
         """Whether edges cross many of the hyperplanes without a bend: corners of deeper neurons, which are not flat."""
-        crossed = sum(self.survey.crossed(n) for n in self.neurons)
+        crossed = int(self.survey.crossed(self.neurons).sum())
         return crossed >= DEEPER and 4 * crossed >= len(self.neurons)
 
     @property
@@ -335,7 +335,7 @@ class Discovery:
     @property
     def _mostly_crossed(self) -> bool:
         """Whether edges run straight through at least half of the hyperplanes found."""
-        return 2 * sum(self.survey.crossed(n) for n in self.neurons) >= len(self.neurons)
+        return bool(2 * self.survey.crossed(self.neurons).sum() >= len(self.neurons))
 
     @property
     def misfit(self) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from divulge.extraction.labels.asking import Array, Ask, Asking, bisect_all, together
 from divulge.extraction.labels.facets import Facet, measure
@@ -70,11 +71,15 @@ class Survey:
         """Random inputs [count, d] of the region."""
         return self.domain.inner(self.random.standard_normal((count, self.inputs)))
 
-    def crossed(self, neuron: Neuron) -> bool:
-        """Whether an edge runs straight through the hyperplane, which no neuron of the first hidden layer lets it."""
-        clear = (self.tolerances.loose + 10 * neuron.error) * self.tolerances.spread
-        z = np.stack([edge.points() for edge in self.edges()]) @ neuron.w + neuron.b  # [edges, 2]
-        return bool(((z[:, 0] * z[:, 1] < 0) & (np.abs(z).min(axis=1) > clear)).any())
+    def crossed(self, neurons: Sequence[Neuron]) -> NDArray[np.bool_]:
+        """Whether an edge runs straight through each hyperplane, which no neuron of the first layer lets it."""
+        ends = [piece.lift(np.array([[e.near, e.far] for e in piece.edges])) for piece in self.slices if piece.edges]
+        if not neurons or not ends:
+            return np.zeros(len(neurons), dtype=bool)
+        w, b, error = (np.stack([getattr(n, name) for n in neurons]) for name in ("w", "b", "error"))
+        near, far = np.moveaxis(np.concatenate(ends) @ w.T + b, 1, 0)  # [edges, neurons]
+        clear = (self.tolerances.loose + 10 * error) * self.tolerances.spread
+        return np.asarray(((near * far < 0) & (np.minimum(np.abs(near), np.abs(far)) > clear)).any(axis=0))
 
     # -- slices -------------------------------------------------------------------------------------------------------
 

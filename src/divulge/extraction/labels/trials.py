@@ -61,9 +61,10 @@ class Trials:
             row = math.cos(angles[i]) * pencil.basis[0] + math.sin(angles[i]) * pencil.basis[1]
             neuron = Neuron.of(row, survey.tolerances.spread, float(error[i]))
             found = survey.forecast.bend_between(one, two, neuron)
-            if found is not None and not survey.crossed(neuron):
+            if found is not None:
                 result.append((neuron, found[1], corners[i]))
-        return result
+        crossed = survey.crossed([neuron for neuron, _, _ in result])
+        return [candidate for candidate, straight in zip(result, crossed, strict=True) if not straight]
 
     def _third_facets(self, one: Facet, two: Facet) -> list[Facet]:
         """Facets of the same classes in a known scale."""

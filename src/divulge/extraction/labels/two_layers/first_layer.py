@@ -112,7 +112,7 @@ class FirstLayer(Discovery):
         if found is None:
             return False
         corners = [pencil.corner, *(free[i] for i in found[1])]
-        if len({id(c.slice) for c in corners}) < AGREEING or self.survey.crossed(found[0]):
+        if len({id(c.slice) for c in corners}) < AGREEING or self.survey.crossed([found[0]])[0]:
             return False
         self._add(found[0], corners)
         return True

@@ -22,7 +22,7 @@ TEN = (
     "--data digits --binary --rows 10 --centred --widths 64,64,1 --bias first --initial-scale 0.003 "
     "--learning-rate 1 --momentum 0.9 --epochs 300 --batch-size 0 --precision float64 --seed 0"
 )
-SECONDS = {"ward": 30, "digits-cnn": 35, "ten-pictures": 60}
+SECONDS = {"ward": 30, "digits-cnn": 45, "ten-pictures": 50}
 SIGN_OFF = (
     "--time 10m --auditor 'R. Keller' --control '1,000 queries a day for each client' --control 'access is logged'"
 )

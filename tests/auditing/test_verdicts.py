@@ -170,6 +170,15 @@ def test_cheap_attacks_with_much_at_stake_run_first_and_required_ones_before_the
     assert [one.name for one in ordered(probes, target)] == ["slow", "exact", "span", "advice"]
 
 
+def test_an_attack_with_an_early_answer_counts_by_it_where_the_time_is_short() -> None:
+    target = open_target(relu_network(), None, AuditOptions())
+    improving = replace(probe("improving", None, 90, "high"), first_answer=lambda target: 2.0)
+    probes = [improving, probe("whole", None, 20, "high")]
+    assert [one.name for one in ordered(probes, target)] == ["whole", "improving"]
+    assert [one.name for one in ordered(probes, target, short=True)] == ["improving", "whole"]
+    assert improving.expected(target, short=False) == 90
+
+
 def test_a_closed_form_is_tried_before_the_time_is_used_up() -> None:
     from sklearn.linear_model import LogisticRegression
 
@@ -183,7 +192,8 @@ def test_a_closed_form_is_tried_before_the_time_is_used_up() -> None:
 
 def test_no_probe_gets_the_time_of_the_others() -> None:
     assert allowance([1.0, 60.0, 60.0], 20.0) == 3.0
-    assert allowance([60.0, 60.0], 20.0) == 10.0
+    assert allowance([60.0, 60.0, 60.0, 60.0], 20.0) == 5.0
+    assert allowance([12.0, 60.0, 60.0], 20.0) == 10.0, "parts that are all too short help nobody"
     assert allowance([5.0, 5.0], 100.0) == 50.0
 
 

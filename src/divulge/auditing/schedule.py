@@ -2,9 +2,10 @@
 
 Required probes run first, then cheap ones with much at stake: the order is by expected seconds over a weight of the
 severity. While the time is enough for everything that waits, each probe gets its part of it. When it is not, a probe
-that should need less than half of it gets up to three times what it needs, and any other one gets an equal part.
-Required probes share the time among themselves first. What is left in the end goes to the probes that their time was
-too short for.
+that should need less than half of it gets up to three times what it needs, one that should need less than all of it
+gets half, and any other one an equal part. A probe that can say something early, and improves on it later, then counts
+by the seconds of its first answer. Required probes share the time among themselves first. What is left in the end goes
+to the probes that their time was too short for.
 """
 
 from __future__ import annotations
@@ -71,12 +72,15 @@ def run_all(probes: list[Probe], target: Target, end: float, store: Store | None
     waiting: list[Probe] = []
     slowdown = contention()
     try:
-        waiting += ordered(_fitting(probes, target, results), target)
+        waiting += _fitting(probes, target, results)
+        short = slowdown * sum(probe.seconds(target) for probe in waiting) > end - time.perf_counter()
+        waiting = ordered(waiting, target, short=short)
         total = len(waiting)
         while waiting:
             left = end - time.perf_counter()
             progress.report("audit", total - len(waiting), total, now=waiting[0].title, until=_clock(left))
-            _next(waiting, left, slowdown, target, store, results)
+            expected = [max(0.1, slowdown * probe.expected(target, short=short)) for probe in waiting]
+            _next(waiting, expected, left, target, store, results)
             waiting.pop(0)
         for probe in ordered([probe for probe in probes if probe.name in results.short], target):
             waiting = [probe]
@@ -95,13 +99,13 @@ def _clock(seconds: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(time.time() + max(0.0, seconds)))
 
 
-def ordered(probes: list[Probe], target: Target) -> list[Probe]:
+def ordered(probes: list[Probe], target: Target, *, short: bool = False) -> list[Probe]:
     """Required probes first, then those that fit best, then by expected seconds over the weight of what is at stake."""
     required = target.options.require
 
     def rank(probe: Probe) -> tuple[bool, bool, float]:
         early = probe.early(target) or probe.seconds(target) <= AT_ONCE
-        return probe.name not in required, not early, probe.seconds(target) / _WEIGHTS[probe.at_stake]
+        return probe.name not in required, not early, probe.expected(target, short=short) / _WEIGHTS[probe.at_stake]
 
     return sorted(probes, key=rank)
 
@@ -113,7 +117,7 @@ def allowance(expected: list[float], left: float) -> float:
         return left * expected[0] / total
     if expected[0] <= left / 2:
         return min(left / 2, SLACK * expected[0])
-    return left / len(expected)
+    return left / 2 if expected[0] <= left else left / len(expected)
 
 
 def contention() -> float:
@@ -140,7 +144,7 @@ def _fitting(probes: list[Probe], target: Target, results: Results) -> list[Prob
 
 
 def _next(
-    waiting: list[Probe], left: float, slowdown: float, target: Target, store: Store | None, results: Results
+    waiting: list[Probe], expected: list[float], left: float, target: Target, store: Store | None, results: Results
 ) -> None:
     """Load the finding of an earlier run, or run the first probe with its part of the time that is left."""
     probe = waiting[0]
@@ -153,9 +157,8 @@ def _next(
     elif left < LEAST_SECONDS:
         results.skip(probe, OUT_OF_TIME, "not tried")
     else:
-        required = [other for other in waiting if other.name in target.options.require]
-        expected = [max(0.1, slowdown * other.seconds(target)) for other in required or waiting]
-        share = allowance(expected, left)
+        required = sum(other.name in target.options.require for other in waiting)  # they are the first ones
+        share = allowance(expected[:required] or expected, left)
         if probe.early(target):
             share = max(share, min(left / 2, expected[0]))
         _run_one(probe, target, min(left, max(LEAST_SECONDS, share)), store, results)

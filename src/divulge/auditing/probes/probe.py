@@ -46,6 +46,9 @@ class Probe:
         From a :class:`Target` to the seconds that the attack is expected to take. 30 by default.
     at_stake : {"critical", "high", "medium", "low", "none"}, default "critical"
         How severe its finding is if it succeeds; "none" for advice. Cheap attacks with much at stake run first.
+    first_answer : callable, optional
+        From a :class:`Target` to the seconds after which the attack can say something, where it goes on to do better.
+        It counts instead of ``seconds`` when the time is not enough for every attack.
     early : callable, optional
         From a :class:`Target` to whether this attack runs before all that are not early: it is the one that fits best.
 
@@ -66,6 +69,11 @@ class Probe:
     seconds: Callable[[Target], float] = lambda target: 30.0
     at_stake: Severity = "critical"
     early: Callable[[Target], bool] = lambda target: False
+    first_answer: Callable[[Target], float] | None = None
+
+    def expected(self, target: Target, *, short: bool) -> float:
+        """The seconds that it should have, where the time is ``short`` for all attacks those for a first answer."""
+        return self.first_answer(target) if short and self.first_answer is not None else self.seconds(target)
 
 
 @contextmanager

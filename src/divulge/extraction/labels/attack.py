@@ -82,6 +82,7 @@ class LabelAttack:
             return self._attempt()
         except DivulgeError as error:
             if error.partial is None:
+                self.network = self.solver.so_far() or self.network
                 error.partial = self._result(str(error), None, self.oracle.ledger.snapshot())
             raise
 

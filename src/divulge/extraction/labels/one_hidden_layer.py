@@ -65,6 +65,15 @@ class OneHiddenLayer:
             self._walk(wrong)
         return self._finished()
 
+    def so_far(self) -> LabelNetwork | None:
+        """The copy with the neurons found, where the attack ends before it is whole; None once one was checked."""
+        if self.layer is not None or not self.survey.facets:
+            return None
+        try:
+            return self._solve(0)
+        except np.linalg.LinAlgError:
+            return None
+
     def repair(self, wrong: list[Disagreement]) -> LabelNetwork:
         """The copy after slices through segments on which it disagrees with the target."""
         self._walk(wrong)

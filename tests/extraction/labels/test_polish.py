@@ -1,21 +1,24 @@
-"""Gauss-Newton on a copy: the step without the matrix is that with it."""
+"""Gauss-Newton on a copy, with facets and with single points."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from divulge.extraction.labels import polish as polishing
+from divulge.extraction.labels.boundary_points import BoundaryPoints
+from divulge.extraction.labels.facets import Facet
 from divulge.extraction.labels.network import LabelNetwork
+from divulge.extraction.labels.polish import polish
 
 
-def network_and_points() -> tuple[LabelNetwork, np.ndarray, np.ndarray]:
+def network_and_points(linear: bool = False) -> tuple[LabelNetwork, np.ndarray, np.ndarray]:
     """A random network with three classes, and points of its boundary."""
     rng = np.random.default_rng(0)
     network = LabelNetwork(
-        rng.standard_normal((4, 6)), rng.standard_normal(4), rng.standard_normal((2, 4)), np.zeros((2, 6)),
-        rng.standard_normal(2),
+        rng.standard_normal((4, 6)), rng.standard_normal(4), rng.standard_normal((2, 4)),
+        linear * rng.standard_normal((2, 6)), rng.standard_normal(2),
     )  # fmt: skip
     X, Y = 2 * rng.standard_normal((2, 4000, 6))
     chosen = np.nonzero(network.labels(X) != network.labels(Y))[0][:300]
@@ -28,27 +31,57 @@ def network_and_points() -> tuple[LabelNetwork, np.ndarray, np.ndarray]:
     return network, one, np.stack([network.labels(one), network.labels(two)], axis=1)
 
 
-def test_both_steps_take_back_a_small_error(monkeypatch):
-    network, points, pairs = network_and_points()
+def with_facets(network: LabelNetwork, points: np.ndarray, pairs: np.ndarray, count: int) -> BoundaryPoints:
+    """The points, and around some of them the facets that they lie on, with as many points as inputs each."""
+    rng, step, facets, rows, of = np.random.default_rng(2), 1e-4, [], [points], [np.full(len(points), -1)]
+    for i in range(count):
+        _, gradient = network.difference(points[i : i + 1], pairs[i : i + 1])
+        normal = gradient[0] / np.linalg.norm(gradient[0])
+        beside = rng.standard_normal((6, 6))
+        rows.append(points[i] + step * (beside - np.outer(beside @ normal, normal)))
+        of.append(np.full(6, i))
+        pair = (int(pairs[i, 0]), int(pairs[i, 1]))
+        facets.append(Facet(normal, float(normal @ points[i]), pair, rows[-1], step, 0.0, points[i]))
+    every = np.concatenate([pairs, np.repeat(pairs[:count], 6, axis=0)])
+    return BoundaryPoints(np.concatenate(rows), every, np.concatenate(of), facets)
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("facets", [0, 3, 20])
+def test_a_small_error_is_taken_back(linear, facets):
+    network, points, pairs = network_and_points(linear)
+    boundary = with_facets(network, points, pairs, facets)
     rng = np.random.default_rng(1)
-    near = replace(network, W=network.W + 1e-5 * rng.standard_normal((4, 6)))
+    near = replace(network, W=network.W + 1e-6 * rng.standard_normal((4, 6)), V=network.V * (1 + 1e-6))
     before = float(near.distance(points, pairs, 6**0.5).max())
-    for largest in (polishing.LARGEST_DIRECT, 0.0):
-        monkeypatch.setattr(polishing, "LARGEST_DIRECT", largest)
-        after = polishing.polish(near, points, pairs, 6**0.5, 4)
-        assert float(after.distance(points, pairs, 6**0.5).max()) < 1e-6 * before
+    after = polish(near, boundary, 6**0.5, 4)
+    assert float(after.distance(points, pairs, 6**0.5).max()) < 1e-5 * before
+
+
+def test_facets_alone_determine_the_neurons():
+    network, points, pairs = network_and_points()
+    boundary = with_facets(network, points[:30], pairs[:30], 30)
+    boundary = boundary.only(boundary.facet >= 0)
+    near = replace(network, W=network.W + 1e-6 * np.random.default_rng(1).standard_normal((4, 6)))
+    after = polish(near, boundary, 6**0.5, 4)
+    assert float(after.distance(points, pairs, 6**0.5).max()) < 1e-9
 
 
 def test_a_copy_without_output_weights_is_left_as_it_is():
     network, points, pairs = network_and_points()
     flat = replace(network, V=0 * network.V)
     with np.errstate(all="raise"):
-        after = polishing.polish(flat, points, pairs, 6**0.5, 4)
+        after = polish(flat, with_facets(network, points, pairs, 0), 6**0.5, 4)
     assert np.array_equal(after.V, flat.V)
 
 
-def test_normal_equations_that_rounding_makes_indefinite_are_damped_more():
-    normal = np.diag([1.0, -1e-12])
-    factor, lower = polishing._factor(normal)
-    assert lower
-    assert np.allclose(np.tril(factor) @ np.tril(factor).T, np.diag([1.0, 0.0]), atol=1e-10)
+def test_a_facet_that_lost_a_point_counts_as_points():
+    network, points, pairs = network_and_points()
+    boundary = with_facets(network, points, pairs, 2)
+    keep = np.ones(len(boundary.points), bool)
+    keep[-1] = False
+    left = boundary.only(keep)
+    whole, single = left.whole_facets(network)
+    assert whole.tolist() == [0]
+    assert single.sum() == len(points) + 5
+    assert boundary.first.tolist() == [len(points), len(points) + 6]

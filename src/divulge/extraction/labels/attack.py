@@ -218,7 +218,5 @@ class LabelAttack:
 
     def _points(self) -> tuple[Array, Array]:
         """The boundary points in the target's units."""
-        if not self.survey.edges():
-            return np.zeros((0, self.survey.inputs)), np.zeros((0, 2), dtype=int)
-        points, pairs, _, _ = self.survey.boundary_points()
-        return self.region.to_inputs(torch.from_numpy(points)).numpy(), pairs
+        boundary = self.survey.boundary_points()
+        return self.region.to_inputs(torch.from_numpy(boundary.points)).numpy(), boundary.pairs

@@ -82,6 +82,7 @@ def measure(edge: Edge, tolerances: Tolerances, random: np.random.Generator) -> 
     d = len(base)
     frame = np.concatenate([np.stack([tangent, normal]), random.standard_normal((d - 2, d))])
     others = np.linalg.qr(frame.T)[0].T[2:]
+    across = normal
     before = _beside(edge, tangent, normal)
     if before is not None:
         normal, window = before
@@ -93,7 +94,7 @@ def measure(edge: Edge, tolerances: Tolerances, random: np.random.Generator) -> 
         # a rough slope is off by up to 1/8 along the old normal, and by as much less along the new as that is steeper
         window = max(0.01, 0.25 / float(np.linalg.norm(normal)))
         normal /= np.linalg.norm(normal)
-    directions = np.linalg.qr(np.concatenate([np.stack([normal, tangent]), others]).T)[0].T[2:d]
+    directions = _reflected(others, across, normal)
     exact = _Heights(base, directions, normal, edge.pair[0], tolerances, length * EXACT_STEP, window)
     if not (yield from exact.measure()):
         return None
@@ -104,6 +105,13 @@ def measure(edge: Edge, tolerances: Tolerances, random: np.random.Generator) -> 
     points = np.concatenate([exact.points, edge.points()])
     step = float(np.median(exact.step)) if len(exact.step) else length * EXACT_STEP
     return Facet(normal, float(normal @ base), edge.pair, points, step, error, base)
+
+
+def _reflected(rows: Array, one: Array, two: Array) -> Array:
+    """Rows in the reflection that takes one unit vector to another: what is orthogonal to the one is to the other."""
+    axis = one - two
+    length = float(np.linalg.norm(axis))
+    return rows - np.outer(rows @ axis, 2 / length**2 * axis) if length > 0 else rows
 
 
 def _refine(edge: Edge, tolerances: Tolerances) -> Asking[bool]:

@@ -152,7 +152,8 @@ class OneHiddenLayer:
         It is polished in so many rounds; by default where points are off it.
         """
         survey, tolerances = self.survey, self.survey.tolerances
-        points, pairs, first, normals = survey.boundary_points()
+        boundary = survey.boundary_points()
+        points, pairs, first, normals = boundary.points, boundary.pairs, boundary.first, boundary.normals
         W, b = self.discovery.hyperplanes()
         turn = orientations(W, b, survey.facets, tolerances)
         known = turn != 0
@@ -167,7 +168,7 @@ class OneHiddenLayer:
             off = network.distance(points, pairs, tolerances.spread)[keep].max() > tolerances.tight
             rounds = POLISH_ROUNDS if off and (layer.gap < NEARLY_DETERMINED or survey.classes == 2) else 0
         if rounds:
-            network = polish(network, points[keep], pairs[keep], tolerances.spread, rounds)
+            network = polish(network, boundary.only(keep), tolerances.spread, rounds)
             self._refine_neurons(network)
         self.network = network
         return network

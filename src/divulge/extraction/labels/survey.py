@@ -14,6 +14,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from divulge.extraction.labels.asking import Array, Ask, Asking, bisect_all, together
+from divulge.extraction.labels.boundary_points import BoundaryPoints
 from divulge.extraction.labels.facets import Facet, measure
 from divulge.extraction.labels.forecast import Forecast
 from divulge.extraction.labels.pencils import Neuron
@@ -203,20 +204,23 @@ class Survey:
                     found.append((edge.slice.lift(y), label))
         return np.stack([x for x, _ in found]), np.array([label for _, label in found])
 
-    def boundary_points(self) -> tuple[Array, Array, Array, Array]:
-        """All boundary points [n, d] with their pairs [n, 2]; which of them begin a facet, and the facets' normals."""
-        points, pairs, first, normals, count = [], [], [], [], 0
+    def boundary_points(self) -> BoundaryPoints:
+        """All boundary points, those of each measured facet together."""
+        points, pairs, of = [np.zeros((0, self.inputs))], [], []
+        facets: list[Facet] = []
         used: set[int] = set()
         for edge in self.edges():
-            rows = edge.asked_points()
+            rows, which = edge.asked_points(), -1
             if edge.facet is not None and edge.facet.measured and id(edge.facet) not in used:
                 used.add(id(edge.facet))
-                rows = edge.facet.points
-                first.append(count)
-                normals.append(edge.facet.normal)
+                rows, which = edge.facet.points, len(facets)
+                facets.append(edge.facet)
             points.append(rows)
             pairs += [edge.pair] * len(rows)
-            count += len(rows)
+            of += [which] * len(rows)
         points += [x[None] for x, _ in self.single]
         pairs += [pair for _, pair in self.single]
-        return np.concatenate(points), np.array(pairs), np.array(first, dtype=int), np.array(normals)
+        of += [-1] * len(self.single)
+        return BoundaryPoints(
+            np.concatenate(points), np.array(pairs, dtype=int).reshape(-1, 2), np.array(of, dtype=int), facets
+        )

@@ -76,13 +76,18 @@ class Domain:
     margin: float = MARGIN
     """How far edges stay off the faces of the box."""
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether the box is the whole space."""
+        return not bool(np.isfinite(np.append(self.low, self.high)).any())
+
     def clipped(self, rows: Array) -> Array:
         """The rows moved into the box."""
-        return np.clip(rows, self.low, self.high)
+        return rows if self.unbounded else np.clip(rows, self.low, self.high)
 
     def inner(self, rows: Array) -> Array:
         """The rows moved into the box and off its faces."""
-        return np.clip(rows, self.low + 2 * self.margin, self.high - 2 * self.margin)
+        return rows if self.unbounded else np.clip(rows, self.low + 2 * self.margin, self.high - 2 * self.margin)
 
     def room(self, x: Array, direction: Array) -> float:
         """How far one can go from x along a unit direction before the region ends."""

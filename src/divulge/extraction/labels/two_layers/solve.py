@@ -48,7 +48,7 @@ class TwoHiddenLayers:
     def run(self) -> TwoLayerNetwork | None:
         """The copy; None where a layer is not found, or where rows of given outputs may be outside of bounds."""
         survey = self.survey
-        if np.isfinite(np.append(survey.domain.low, survey.domain.high)).any():
+        if not survey.domain.unbounded:
             return None
         for corner in survey.corners():
             corner.neuron = None
@@ -109,9 +109,9 @@ class TwoHiddenLayers:
 
     def _polished(self, inner: FeatureSurvey, upper: LabelNetwork) -> TwoLayerNetwork:
         """Both layers on all boundary points, without those that a neuron not found bends away."""
-        points, pairs, _, _ = self.survey.boundary_points()
-        above, pairs_above, _, _ = inner.boundary_points()
-        points, pairs = np.concatenate([points, inner.features.rows(above)]), np.concatenate([pairs, pairs_above])
+        below, above = self.survey.boundary_points(), inner.boundary_points()
+        points = np.concatenate([below.points, inner.features.rows(above.points)])
+        pairs = np.concatenate([below.pairs, above.pairs])
         network, t = TwoLayerNetwork(inner.features.W, inner.features.b, upper), self.survey.tolerances
         for _ in range(OUTLIERS):
             distance = network.distance(points, pairs, t.spread)

@@ -50,10 +50,11 @@ class FacetEquations:
         left = self.p - (sigma @ (along.T @ self.a)) * (self.X @ self.b.T)
         right = self.points - ((sigma @ plain) * self.X).sum(axis=1)
         white = scipy.linalg.solve_triangular(factor, np.column_stack([left, right]), lower=True, check_finite=False)
-        outside = ((beside.T @ self.a)[:, None] * self.b.T).reshape(-1, len(self.b))
+        basis = np.linalg.qr(self.b.T)[0]  # of the coordinates, those that y moves [w, q]
+        outside = ((beside.T @ self.a)[:, None] * (self.b @ basis).T).reshape(-1, len(self.b))
         y = _least_squares(
             np.concatenate([outside, white[:, :-1]]),
-            np.concatenate([(beside.T @ self.facets).reshape(-1), white[:, -1]]),
+            np.concatenate([(beside.T @ self.facets @ basis).reshape(-1), white[:, -1]]),
             rank,
         )
         rest = white[:, -1] - white[:, :-1] @ y

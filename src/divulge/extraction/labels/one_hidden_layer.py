@@ -26,6 +26,8 @@ from divulge.extraction.labels.verification import Disagreement
 FIRST_SLICES = 2
 FEWEST_POINTS, POINT_ROUNDS = 4, 12
 """Boundary points that are added at a time for the output layer, and how often."""
+STALLED = 0.5
+"""Points are added while each round makes the ratio of singular values this much smaller."""
 SOLVED = 1e-3
 """Ratio of singular values up to which output weights tell something of their neurons."""
 POLISH_ROUNDS = 3
@@ -141,9 +143,12 @@ class OneHiddenLayer:
             if self.layer.gap < DETERMINED or survey.classes == 2:
                 break
             count = max(FEWEST_POINTS, len(self.layer.null_space) - 1)
+            gap = self.layer.gap
             if not survey.points_where(self.layer.openness, count):
                 break
             network = self._solve()
+            if STALLED * gap < self.layer.gap < SOLVED:
+                break
         return network
 
     def _solve(self, rounds: int | None = None) -> LabelNetwork:
@@ -165,8 +170,10 @@ class OneHiddenLayer:
         self.layer = layer
         network = with_sign(layer.network, points[first], pairs[first], normals)
         if rounds is None:
-            off = network.distance(points, pairs, tolerances.spread)[keep].max() > tolerances.tight
-            rounds = POLISH_ROUNDS if off and (layer.gap < NEARLY_DETERMINED or survey.classes == 2) else 0
+            worst = float(network.distance(points, pairs, tolerances.spread)[keep].max())
+            # imprecise neurons make an output layer that is determined look as if it were not
+            enough = tolerances.tight if layer.gap < DETERMINED else 10 * tolerances.line / tolerances.spread
+            rounds = POLISH_ROUNDS if worst > enough and (layer.gap < SOLVED or survey.classes == 2) else 0
         if rounds:
             network = polish(network, boundary.only(keep), tolerances.spread, rounds)
             self._refine_neurons(network)

@@ -1,11 +1,12 @@
 """Blind source separation of images in the row space, as a start for the KKT solver.
 
 The row space holds mixtures of the training images. Differences between neighbouring pixels are sparse in an image and
-less sparse in a mixture. So the directions with the sparsest differences are single images. Independent component
-analysis finds them (the FastICA fixed point of Hyvarinen 1999 with tanh). Maximum likelihood then refines them with
-groups: the differences at one pixel, along rows and columns and in all colours, are large or small together (the
-updates of Ono 2011). This takes about a second for 50 images. Sign and brightness stay open; the KKT solver decides
-them.
+less sparse in a mixture. So the directions with the sparsest differences are single images. Differences are those of
+brightness and of two opponent colours, at one size: colours change at fewer places than brightness does. Independent
+component analysis finds them (the FastICA fixed point of Hyvarinen 1999 with tanh). Maximum likelihood then refines
+them with groups: the differences at one pixel, along rows and columns and in all colours, are large or small together
+(the updates of Ono 2011). This takes about a second for 50 images. Sign and brightness stay open; the KKT solver
+decides them.
 
 The fixed point is our own because scikit-learn's FastICA cannot stop at a time: called for ten iterations at a time it
 separates as many images (49 of 50), in 1.2 to 2 times the time and in as many lines.
@@ -21,6 +22,8 @@ from torch import Tensor
 
 from divulge.reconstruction.row_space import RowSpace
 
+OPPONENT = ((1.0, 1.0, 1.0), (1.0, 0.0, -1.0), (-0.5, 1.0, -0.5))
+"""Brightness, red against blue, and green against both."""
 ITERATIONS, SWEEPS = 100, 20
 SPARSITY = (0.25, 0.5)
 """Exponents p of the log likelihood -energy^p of a pixel's differences. Odd seeds take the second."""
@@ -31,12 +34,13 @@ NO_VARIANCE = 1e-8
 one such direction where images are centred and there is no noise."""
 LEAST_DIFFERENCES = 500
 """Differences below which their statistics are too uncertain."""
-PIXELS_PER_DIRECTION = (24, 9)
+PIXELS_PER_DIRECTION = {"grey": (24, 9), "coloured": (16, 5)}
 """Pixels for each direction, at most and at least. With fewer pixels than the second, separation finds combinations
 with sparser differences than the images. Then restarts separate the strongest directions only: the first restart as
 many as the first number allows, the last as many as the second."""
 FEW_IMAGES = 30
-"""Directions below which likelihood misleads, because each of few centred images contains part of all others."""
+"""Directions below which likelihood and colours mislead, because each of few centred images contains part of all
+others."""
 COVERAGE = 0.8
 """Share of the value range that an image covers, without its outermost hundredth of values."""
 
@@ -46,6 +50,20 @@ def differences(images: Tensor, shape: tuple[int, ...]) -> Tensor:
     P = images.reshape(len(images), -1, *shape[-2:])
     here = P[..., :-1, :-1]
     return torch.cat([P[..., :-1, 1:] - here, P[..., 1:, :-1] - here], dim=1).flatten(2)
+
+
+def opponent_differences(images: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The same of brightness and opponent colours, [k, g, f, height, width].
+
+    Where there are not three colours there is one group g of everything.
+    """
+    P = images.reshape(len(images), -1, *shape[-2:])
+    coloured = P.shape[1] == len(OPPONENT)
+    if coloured:
+        P = torch.einsum("oc,kchw->kohw", torch.tensor(OPPONENT).to(P), P)
+    here = P[..., :-1, :-1]
+    steps = torch.stack([P[..., :-1, 1:] - here, P[..., 1:, :-1] - here], dim=2)
+    return steps if coloured else steps.flatten(1, 2)[:, None]
 
 
 def separable(space: RowSpace, shape: tuple[int, ...] | None) -> bool:
@@ -60,7 +78,8 @@ def separable(space: RowSpace, shape: tuple[int, ...] | None) -> bool:
 def directions_per_restart(space: RowSpace, shape: tuple[int, ...], restarts: int) -> list[int]:
     """How many of the strongest directions of the row space each restart separates."""
     height, width = shape[-2:]
-    fewest, most = ((height - 1) * (width - 1) // share for share in PIXELS_PER_DIRECTION)
+    pixels = PIXELS_PER_DIRECTION["coloured" if shape[:-2] == (len(OPPONENT),) else "grey"]
+    fewest, most = ((height - 1) * (width - 1) // share for share in pixels)
     if space.rank <= most:
         return [space.rank] * restarts
     steps = max(restarts - 1, 1)
@@ -88,7 +107,8 @@ def separate(
     basis = space.inputs(torch.eye(space.rank).to(space.V))[:strongest]
     sparsity = SPARSITY[seed % len(SPARSITY)]
     sweeps = SWEEPS if likelihood else 0
-    mixing = components(differences(basis, shape), sparsity, sweeps, torch.Generator().manual_seed(seed), end)
+    steps = _even_differences(basis, shape) if space.rank >= FEW_IMAGES else differences(basis, shape)
+    mixing = components(steps, sparsity, sweeps, torch.Generator().manual_seed(seed), end)
     if space.has_bias:  # the bias coordinate of an input is 1, so positive
         mixing = mixing * torch.where(mixing @ space.V[: len(basis), -1] < 0, -1.0, 1.0).to(mixing)[:, None]
     images = mixing @ basis
@@ -96,6 +116,13 @@ def separate(
     mixing = mixing * (COVERAGE * span / (high - low).clamp_min(1e-30))[:, None]
     coordinates: Tensor = mixing @ space.basis[: len(basis)]
     return torch.cat([coordinates, -coordinates])
+
+
+def _even_differences(basis: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Differences [k, f, pixels] of brightness and opponent colours, each of the same size."""
+    steps = opponent_differences(basis, shape)
+    size = steps.square().mean(dim=(0, 2, 3, 4), keepdim=True).sqrt().clamp_min(1e-30)
+    return (steps / size).flatten(3).flatten(1, 2)
 
 
 def components(mixed: Tensor, sparsity: float, sweeps: int, generator: torch.Generator, end: float) -> Tensor:

@@ -6,7 +6,8 @@ import math
 
 import torch
 
-from divulge.reconstruction.known_start.contrast import _around, _score, components, differences, sharpness
+from divulge.reconstruction.ica import opponent_differences
+from divulge.reconstruction.known_start.contrast import _around, _score, components, sharpness
 
 
 def test_sparse_sources_are_unmixed_and_the_sharpest_come_first() -> None:
@@ -26,11 +27,11 @@ def test_sparse_sources_are_unmixed_and_the_sharpest_come_first() -> None:
 
 def test_differences_of_grey_pictures_are_in_the_brightness_alone() -> None:
     grey = torch.rand(2, 1, 5, 6, generator=torch.Generator().manual_seed(0)).expand(-1, 3, -1, -1)
-    steps = differences(grey.flatten(1), (3, 5, 6))
+    steps = opponent_differences(grey.flatten(1), (3, 5, 6))
     assert steps.shape == (2, 3, 2, 4, 5)
     assert float(steps[:, 1:].abs().max()) < 1e-6
     assert float(steps[:, 0].abs().min(dim=-1).values.max()) > 0
-    assert differences(grey[:, 0].flatten(1), (5, 6)).shape == (2, 1, 2, 4, 5)
+    assert opponent_differences(grey[:, 0].flatten(1), (5, 6)).shape == (2, 1, 2, 4, 5)
 
 
 def test_the_score_is_the_derivative_of_the_contrast() -> None:

@@ -2,12 +2,13 @@
 
 Differences between neighbouring pixels are zero or nearly so at most places of a picture, and at fewer places of a
 mixture. So inputs are the directions for which the mean logarithm of the differences' energy is smallest. Brightness
-and the two opponent colours are taken for groups of their own (``differences``): colours change at fewer places than
-brightness does, and with one scale for all three brightness would hide them. The search begins orthogonal, by the fixed
-point for subspaces of Hyvarinen and Koster 2006, with the energy of all groups of a pixel together, which is smooth
-enough to start from random directions. It ends without that constraint, by the quasi-Newton steps of Ablin et al. 2018
-with ever sharper contrasts, because the differences of real inputs are only nearly uncorrelated. There each group has
-an energy of its own, averaged over the pixels around (the topographic contrast of Hyvarinen, Hoyer and Inki 2001).
+and the two opponent colours are taken for groups of their own (``opponent_differences``): colours change at fewer
+places than brightness does, and with one scale for all three brightness would hide them. The search begins orthogonal,
+by the fixed point for subspaces of Hyvarinen and Koster 2006, with the energy of all groups of a pixel together, which
+is smooth enough to start from random directions. It ends without that constraint, by the quasi-Newton steps of Ablin et
+al. 2018 with ever sharper contrasts, because the differences of real inputs are only nearly uncorrelated. There each
+group has an energy of its own, averaged over the pixels around (the topographic contrast of Hyvarinen, Hoyer and Inki
+2001).
 
 ``reconstruction.ica`` separates noisy row spaces, where so sharp a contrast sees the noise first.
 """
@@ -23,8 +24,6 @@ from torch import Tensor
 
 from divulge.core import progress
 
-OPPONENT = ((1.0, 1.0, 1.0), (1.0, 0.0, -1.0), (-0.5, 1.0, -0.5))
-"""Brightness, red against blue, and green against both."""
 FIXED_POINT = (0.25, 0.01)
 """Exponent of the energy, and the energy added to it as a share of its mean, of the orthogonal search."""
 SHARPER = ((0.5, 0.01), (0.25, 0.01), (0.1, 0.003))
@@ -38,20 +37,6 @@ SETTLED = 1e-4
 """The free search ends when the log likelihood of a component grows by less than this in a step."""
 NO_VARIANCE = 1e-10
 """Variance of differences, as a share of the largest, below which a direction of the span holds no differences."""
-
-
-def differences(images: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Differences to the neighbours on the right and below, [k, g, f, height, width], of images [k, d].
-
-    The groups are brightness and opponent colours where there are three colours, and one group of everything otherwise.
-    """
-    P = images.reshape(len(images), -1, *shape[-2:])
-    coloured = P.shape[1] == len(OPPONENT)
-    if coloured:
-        P = torch.einsum("oc,kchw->kohw", torch.tensor(OPPONENT).to(P), P)
-    here = P[..., :-1, :-1]
-    steps = torch.stack([P[..., :-1, 1:] - here, P[..., 1:, :-1] - here], dim=2)
-    return steps if coloured else steps.flatten(1, 2)[:, None]
 
 
 @dataclass(frozen=True)

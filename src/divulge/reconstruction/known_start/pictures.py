@@ -35,5 +35,5 @@ def separate(
     if smooth and len(basis) <= MOST_SMOOTH:
         mixing = ica.components(ica.differences(images, shape), SPARSITY, SWEEPS, generator, end)
     else:
-        mixing = contrast.components(contrast.differences(images, shape), generator, end)
+        mixing = contrast.components(ica.opponent_differences(images, shape), generator, end)
     return (mixing @ basis) / span.S

@@ -34,6 +34,12 @@ class LabelCopy(AttackResult):
     """Fresh rows on which the claim rests."""
     not_visible: str = ""
     """Which neurons the boundary does not show, where something is known of them."""
+    hidden_layers: tuple[NDArray[Any], ...] = ()
+    """Where a deeper network was not rebuilt: rows (w, b) of the neurons found of its lowest layers.
+
+    The first layer takes inputs in the target's units, the second the first one's outputs. Each neuron is known up to a
+    factor, which is positive in the first layer and may be negative in the second.
+    """
     rounds: int = 0
     """Batches asked, one after the other: the fewest requests that a remote target has to answer."""
     verification: Spent = field(default_factory=Spent)
@@ -87,6 +93,11 @@ class LabelCopy(AttackResult):
             copy = decide(self.model(X))
         return float((oracle.label(X).cpu() != copy).double().mean())
 
+    def _arrays(self) -> dict[str, Any]:
+        """The points, and the hidden layers one by one."""
+        layers = {f"hidden_layer_{i + 1}": rows for i, rows in enumerate(self.hidden_layers)}
+        return super()._arrays() | layers
+
     def save(self, folder: str | Path) -> Path:
         """Write the copy as safetensors with its JSON, the boundary points as ``arrays.npz``, and ``result.json``."""
         from divulge import models
@@ -110,6 +121,7 @@ class LabelCopy(AttackResult):
             "agreement_near": {f"{distance:g}": share for distance, share in self.agreement_near.items()},
             "verified_rows": self.verified_rows,
             "not_visible": self.not_visible,
+            "hidden_layers_found": [len(rows) for rows in self.hidden_layers],
             "queries": self.cost.as_dict(),
             "verification_queries": self.verification.as_dict(),
             "requests": self.requests,

@@ -71,6 +71,8 @@ class LabelAttack:
         self.discovery = Discovery(self.survey, MOST_SLICES, self.beside)
         self.solver = OneHiddenLayer(self.survey, self.discovery, self._check)
         self.network: LabelNetwork | TwoLayerNetwork = self._constant(0)
+        self.deeper: TwoHiddenLayers | None = None
+        """The attack on two hidden layers, once it was tried."""
         self.repair: Callable[[list[Disagreement]], LabelNetwork | TwoLayerNetwork] | None = None
         """Mends a copy of which the last check contradicted nothing, after verification did."""
         self.wrong: list[Disagreement] = []
@@ -138,11 +140,13 @@ class LabelAttack:
         self.repair = None if self.wrong or self.discovery.misfit else self.solver.repair
         if self.discovery.deeper or (self.wrong and self.discovery.deep):
             self._try_two_layers()
+        if self.deeper is not None and self.deeper.deeper:
+            return reasons.three_layers()
         return ""
 
     def _try_two_layers(self) -> None:
         """A copy with two hidden layers; if there is none, one hidden layer after all unless bends contradict it."""
-        deeper = TwoHiddenLayers(self.survey, self._check)
+        self.deeper = deeper = TwoHiddenLayers(self.survey, self._check)
         copy = deeper.run()
         if copy is not None:
             self.network = copy
@@ -151,6 +155,8 @@ class LabelAttack:
             return
         self.discovery.depth_tried = True
         self.discovery.restart()
+        if deeper.deeper:
+            return
         if not self.discovery.deep:
             self.network = self.solver.run()
 
@@ -179,6 +185,9 @@ class LabelAttack:
 
     def _result(self, reason: str, measured: Agreement | None, asked: Spent) -> LabelCopy:
         spent = self.oracle.ledger.snapshot()
+        layers = self._hidden_layers() if reason else ()
+        if layers:
+            reason = f"{reason} {reasons.lowest_layers([len(rows) for rows in layers])}"
         points, pairs = self._points()
         facts: dict[str, object] = {
             "slices": len(self.survey.slices), "corners": len(self.survey.corners()),
@@ -193,6 +202,7 @@ class LabelAttack:
             agreement_near=measured.near if measured is not None else {},
             not_visible=self._not_visible(),
             verified_rows=measured.compared if measured is not None else 0,
+            hidden_layers=layers,
             rounds=self.source.rounds,
             ledger=spent - self.before,
             verification=spent - asked,
@@ -215,6 +225,15 @@ class LabelAttack:
         if 0 < len(network.W) <= self.survey.inputs and float(np.abs(network.P).max()) > 0:
             parts.append(reasons.always_on())
         return " ".join(parts)
+
+    def _hidden_layers(self) -> tuple[Array, ...]:
+        """The lowest hidden layers in the target's units, where the attack on two was tried."""
+        if self.deeper is None or not self.deeper.layers or not len(self.deeper.layers[0]):
+            return ()
+        first, *others = self.deeper.layers
+        A = first[:, :-1] / self.region.scale.double().numpy()
+        b = first[:, -1] - A @ self.region.center.double().numpy()
+        return (np.column_stack([A, b]), *others)
 
     def _points(self) -> tuple[Array, Array]:
         """The boundary points in the target's units."""

@@ -50,6 +50,15 @@ def unrelated(bends: int) -> str:
     )
 
 
+def three_layers() -> str:
+    return "The target has three hidden layers or more, and no more than two are rebuilt from labels."
+
+
+def lowest_layers(found: list[int]) -> str:
+    layers = " and ".join(f"{n} of the {place}" for n, place in zip(found, ("first", "second"), strict=False))
+    return f"Neurons found of its hidden layers: {layers} (hidden_layers)."
+
+
 def always_on() -> str:
     return (
         "The copy has a linear part beside its neurons: it sums up neurons that are on along the whole boundary in the "

@@ -1,4 +1,7 @@
-"""Two hidden layers from labels: the first, then the second as a network with one hidden layer of its outputs."""
+"""Two hidden layers from labels: the first, then the second as a network with one hidden layer of its outputs.
+
+Where the second bends as only a deeper network does, its own first layer is found, and both are handed over.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from divulge.core.progress import report
+from divulge.extraction.labels.asking import Array
 from divulge.extraction.labels.discovery import Discovery
 from divulge.extraction.labels.network import LabelNetwork
 from divulge.extraction.labels.one_hidden_layer import OneHiddenLayer
@@ -44,6 +48,10 @@ class TwoHiddenLayers:
     solver: OneHiddenLayer = field(init=False)
     seen: list[Seen] = field(init=False)
     """Corners of the second layer in the inputs' boundary."""
+    layers: list[Array] = field(default_factory=list)
+    """Rows (w, b) of the neurons of the lowest layers, each layer of the outputs of that before it."""
+    deeper: bool = False
+    """Whether there is a third hidden layer."""
 
     def run(self) -> TwoLayerNetwork | None:
         """The copy; None where a layer is not found, or where rows of given outputs may be outside of bounds."""
@@ -58,8 +66,10 @@ class TwoHiddenLayers:
         W, b = first.hyperplanes()
         turn = orientations(W, b, survey.facets, survey.tolerances)
         report("copy from labels", first_layer=len(W))
+        self.layers = [np.column_stack([W, b])]
         if not first.complete or (turn == 0).any():
             return None
+        self.layers = [np.column_stack([turn[:, None] * W, turn * b])]
         return self._second_layer(Features(turn[:, None] * W, turn * b), first)
 
     def _second_layer(self, features: Features, first: FirstLayer) -> TwoLayerNetwork | None:
@@ -69,7 +79,11 @@ class TwoHiddenLayers:
         self.seen = inner.seen(self.survey.corners(), first.error)
         discovery = Discovery(inner, MORE_SLICES, elsewhere=self.seen)
         self.solver = OneHiddenLayer(inner, discovery, lambda n: disagreements(n, inner, CHECKS))
-        network = self._solved()
+        self._meet_all(inner, discovery, stop_if_deeper=True)
+        if self.deeper:
+            self._peel_second(inner)
+            return None
+        network = self._both_layers()
         for _ in range(REPAIRS):
             wrong = [] if network is None else self.check(network)
             if not wrong:
@@ -77,23 +91,34 @@ class TwoHiddenLayers:
             network = self.repair(wrong)
         return network
 
+    def _peel_second(self, inner: FeatureSurvey) -> None:
+        """The neurons of the second layer, in the outputs of the first, where there is a third."""
+        for corner in inner.corners():
+            corner.neuron = None
+        inner.forecast.stop()
+        second = FirstLayer(inner, MOST_SLICES)
+        second.run()
+        W, b = second.hyperplanes()
+        report("copy from labels", second_layer=len(W))
+        if len(W):
+            self.layers.append(np.column_stack([W, b]))
+
     def repair(self, wrong: list[Disagreement]) -> TwoLayerNetwork:
         """The copy after slices of the inputs through segments on which it disagrees with the target."""
         slices = self.survey.walk([self.survey.between(w.one, w.two, w.label) for w in wrong])
         self.first.update()
         self.seen += self.inner.seen([c for piece in slices for c in piece.corners], self.first.error)
-        network = self._solved()
+        self._meet_all(self.inner, self.solver.discovery)
+        network = self._both_layers()
         assert network is not None
         return network
 
-    def _solved(self) -> TwoLayerNetwork | None:
+    def _both_layers(self) -> TwoLayerNetwork | None:
         """Both layers; None if the second has no facet that can be measured."""
-        if not self._meet_all(self.inner, self.solver.discovery):
-            return None
-        return self._polished(self.inner, self.solver.run())
+        return self._polished(self.inner, self.solver.run()) if self.inner.facets else None
 
-    def _meet_all(self, inner: FeatureSurvey, discovery: Discovery) -> bool:
-        """Walk beside corners of neurons that are not known until there is none left; whether a facet was measured."""
+    def _meet_all(self, inner: FeatureSurvey, discovery: Discovery, *, stop_if_deeper: bool = False) -> None:
+        """Walk beside corners of neurons that are not known until there is none left."""
         discovery.most_slices, walked = 0, 0  # slices beside corners say more than random ones
         for _ in range(MOST_TRIES):
             discovery.explain()
@@ -104,8 +129,10 @@ class TwoHiddenLayers:
                 walked += 1
                 if inner.facets or inner.measure_longest():
                     discovery.run()
+                self.deeper = stop_if_deeper and discovery.deep and discovery.deeper
+                if self.deeper:
+                    break
         discovery.most_slices = len(inner.slices) + MORE_SLICES
-        return bool(inner.facets)
 
     def _polished(self, inner: FeatureSurvey, upper: LabelNetwork) -> TwoLayerNetwork:
         """Both layers on all boundary points, without those that a neuron not found bends away."""

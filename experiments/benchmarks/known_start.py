@@ -63,6 +63,7 @@ def rounded(kind: torch.dtype, W: Tensor) -> Tensor:
     return W.to(kind).to(W.dtype)
 
 
+ADAM = {"optimiser": "adam", "learning_rate": 1e-3}
 SETTINGS = {
     "CIFAR-10, 50": Setting("cifar10", 50),
     "CIFAR-10, 50, 1000-1000-10": Setting("cifar10", 50, (1000, 1000, 10)),
@@ -91,8 +92,13 @@ SETTINGS = {
     "8 bits": Setting("cifar10", 50, release=eight_bits),
     "400 steps": Setting("cifar10", 50, recipe={"epochs": 400}),
     "one step": Setting("cifar10", 50, recipe={"epochs": 1, "momentum": 0.0}),
-    "Adam": Setting("cifar10", 50, recipe={"optimiser": "adam", "learning_rate": 1e-3}),
-    "Adam, 20, n told": Setting("cifar10", 20, told=True, recipe={"optimiser": "adam", "learning_rate": 1e-3}),
+    "Adam": Setting("cifar10", 50, recipe=ADAM),
+    **{f"Adam, {n}, n told": Setting("cifar10", n, told=True, recipe=ADAM) for n in (1, 2, 5, 20)},
+    **{f"one step of Adam, {n}": Setting("cifar10", n, recipe={**ADAM, "epochs": 1}) for n in (5, 20, 50)},
+    "one step of AdamW, 20": Setting(
+        "cifar10", 20, recipe={"optimiser": "adamw", "learning_rate": 3e-4, "weight_decay": 0.01, "epochs": 1}
+    ),
+    "one step of Adam, MNIST, 20": Setting("mnist", 20, recipe={**ADAM, "epochs": 1}),
     **{
         f"DP-SGD, noise {noise:g}": Setting(
             "cifar10", 50, recipe={"privacy": Privacy(noise_multiplier=noise, noise_seed=0)}

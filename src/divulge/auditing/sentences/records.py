@@ -85,8 +85,9 @@ def train_longer_on_more() -> str:
 def hide_the_start() -> str:
     """What may keep records out of the difference of two checkpoints."""
     return (
-        "Train with Adam, with differential privacy, or on more records than the first dense layer has inputs, and "
-        "attack the result again: the difference of the layer to its start must have no gap in its singular values."
+        "Train with differential privacy, with many steps of Adam (one step of it hides nothing), or on more records "
+        "than the first dense layer has inputs, and attack the result again, also with the number of records given: "
+        "the difference of the layer to its start must have no gap in its singular values."
     )
 
 

@@ -31,7 +31,7 @@ from divulge.reconstruction.known_start.grid import grid_of
 from divulge.reconstruction.known_start.inversion import invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
 from divulge.reconstruction.known_start.search import Factors, Separate, corrected, search, unclaimed
-from divulge.reconstruction.known_start.verdicts import check
+from divulge.reconstruction.known_start.verdicts import check, rounded
 from divulge.reconstruction.matching import correlation
 from divulge.reconstruction.result import Reconstruction
 from divulge.reconstruction.value_bounds import Bound, ValueBounds, checked_bounds, infer_mean
@@ -92,14 +92,14 @@ def reconstruct(
     layout = layer.feature_shape if inside else shape or picture_shape(span.input_dim)
     d = math.prod(layer.input_shape)
     bounds = checked_bounds(d, mean, value_range)
-    slopes = derivatives_of((base, model), layer.name, layer.input_shape)
+    slopes = derivatives_of((base, model), layer.name, layer.input_shape, spectrum.unit_sizes)
     grid = None if inside else grid_of(span, bounds, layout)
     factors = search(span, layer.pair, _separation(span, layout, seed, end), slopes, grid, seed=seed, end=end)
     if not inside:
         bounds = _with_mean(bounds, span, factors)
     found = _best(span, layer.pair, factors, None if inside else bounds)
     found = _sorted(found)
-    A = _rows(span, found.X)
+    A = _rows(span, found.X) * spectrum.unit_sizes
     residual = _unexplained(span, found.X)
     everything: Tensor | None = span.inputs(torch.cat([factors.separated, factors.others]))
     if inside:
@@ -263,6 +263,12 @@ def _notes(spectrum: Spectrum, certified: Tensor, layer: ChangedLayer) -> tuple[
     notes = [f"{int(certified.sum())} of {len(certified)} inputs are certified."]
     if not math.isclose(spectrum.decay, 1.0, abs_tol=1e-8):
         notes.append(f"Weight decay shrank the start by a factor of {spectrum.decay:.6f}, which was undone.")
+    if spectrum.adam is not None:
+        notes.append(
+            f"The difference is one step of Adam at a learning rate of {spectrum.adam.rate:g}, which was undone."
+        )
+    if rounded(layer.pair):
+        notes.append("The released weights were rounded, so the number of inputs may be wrong, and they are not exact.")
     if layer.features is not None:
         notes.append(f"The inputs were computed from their features, which layer {layer.name!r} gave away.")
         if not layer.frozen:

@@ -20,8 +20,13 @@ MOST_SHARE = 0.1
 """Outputs, of both networks together, as a share of the units: with more of them they say little."""
 
 
-def derivatives_of(models: tuple[nn.Module, nn.Module], name: str, shape: tuple[int, ...]) -> Derivatives | None:
-    """The derivatives before and after training, or None where there are too many outputs, or none to be had."""
+def derivatives_of(
+    models: tuple[nn.Module, nn.Module], name: str, shape: tuple[int, ...], unit_sizes: Tensor | float = 1.0
+) -> Derivatives | None:  # fmt: skip
+    """The derivatives before and after training, or None where there are too many outputs, or none to be had.
+
+    They are divided by ``unit_sizes`` [h], as the rows of the difference are.
+    """
     functions = [_outputs_behind(model, name, shape) for model in models]
     try:
         weight: Tensor = models[0].get_parameter(f"{name}.weight" if name else "weight")
@@ -32,7 +37,8 @@ def derivatives_of(models: tuple[nn.Module, nn.Module], name: str, shape: tuple[
         return None
 
     def derivatives(X: Tensor) -> Tensor:
-        return torch.cat([_jacobian(function, X.float(), found.shape[2]) for function in functions], dim=1).to(X)
+        both = [_jacobian(function, X.float(), found.shape[2]) for function in functions]
+        return torch.cat(both, dim=1).to(X) / unit_sizes
 
     return derivatives
 

@@ -3,16 +3,19 @@
 Every step of gradient descent adds a combination of the inputs to a dense layer. So [W, b] - c [W0, b0] = A^T [X, 1]
 for n inputs X, whatever the batches, the momentum and the number of steps. Weight decay shrinks the start by a known
 kind of factor c, which is 1 without decay. The rank of the difference is the number of inputs, and its row space is
-their span. Haim et al. 2022 have no start, and need one near zero instead.
+their span. Haim et al. 2022 have no start, and need one near zero instead. One step of Adam is undone first
+(``adam_step.py``).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from divulge.reconstruction.known_start.adam_step import AdamStep, undone
 
 RESOLVED = 1e-7
 """Singular values below this share of the largest are rounding, because Gram matrices are used."""
@@ -63,6 +66,13 @@ class Spectrum:
     """Of the singular values at the gap."""
     decay: float
     """The factor c by which training shrank the start; 1 without weight decay."""
+    adam: AdamStep | None = None
+    """The step of Adam that was undone, if it was one."""
+
+    @property
+    def unit_sizes(self) -> Tensor | float:
+        """By what the row of each unit was divided, [h]."""
+        return 1.0 if self.adam is None else self.adam.scale
 
 
 @dataclass(frozen=True)
@@ -116,14 +126,19 @@ def gap(values: Tensor) -> tuple[int, float]:
 
 
 def difference(pair: LayerPair) -> tuple[Tensor, Spectrum]:
-    """The difference [h, d + 1] that holds the span, and its spectrum. A weight decay is undone."""
+    """The difference [h, d + 1] that holds the span, and its spectrum; weight decay or one step of Adam is undone."""
     start, end = pair.stacked()
     D = end - start
+    step = undone(start, end)
+    if step is not None:
+        found = _spectrum(step.D, 1.0)
+        if found.ratio >= GAP:
+            return step.D, replace(found, adam=step)
     found = _spectrum(D, 1.0)
     if found.ratio >= DECAY_GAP or not bool(D.any()):
         return D, found
-    undone, shrunk = _without_decay(start, end, found)
-    return (undone, shrunk) if shrunk.ratio > 2 * found.ratio else (D, found)
+    shrunk, kept = _without_decay(start, end, found)
+    return (shrunk, kept) if kept.ratio > 2 * found.ratio else (D, found)
 
 
 def _without_decay(start: Tensor, end: Tensor, found: Spectrum) -> tuple[Tensor, Spectrum]:

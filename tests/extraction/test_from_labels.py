@@ -260,3 +260,12 @@ def test_the_first_of_three_hidden_layers_is_handed_over():
     assert found.shape == true.shape
     assert float(torch.cdist(found, true).min(dim=1).values.max()) < 1e-6  # with their orientation
     assert partial.as_dict()["hidden_layers_found"] == [5]
+
+
+def test_one_class_within_bounds_says_nothing_of_rows_outside():
+    model = balanced_network([6, 1], 0)
+    model[-1].bias += 100.0
+    stolen = from_labels(divulge.oracle(model, access="label"), bounds=(0, 1), checks=100)
+    assert not stolen.equivalent
+    assert "near the bounds" in stolen.reason
+    assert "farther out" not in stolen.reason

@@ -10,7 +10,7 @@ The steps here:
 3. Two facets that meet at a corner leave one number of the neuron open. Corners elsewhere give it, and must agree on it
    (``labels/pencils.py``). Past a known neuron one point gives the next facet (``labels/discovery.py``).
 4. Every boundary point is a linear equation in the output layer (``labels/output_layer.py``), and all parameters are
-   polished on all points together (``labels/polish.py``).
+   polished on all facets and points together (``labels/polish.py``).
 5. Where the neurons found span all facets' normals and there are other bends, there is a second hidden layer. In the
    outputs of the first it is a network with one hidden layer, and found by the same steps (``labels/two_layers``).
 6. The copy's own boundary is asked from both sides. Where the target disagrees a neuron is missing, and the next slice
@@ -58,7 +58,8 @@ def from_labels(
     """Rebuild a ReLU network from its decisions.
 
     Linear and softmax regression are networks without hidden neurons. One hidden layer may have any width and two
-    classes or many. Two hidden layers are tried without ``bounds``, with a first layer no wider than the input.
+    classes or many. Two hidden layers are tried without ``bounds``, with a first layer no wider than the input. Of
+    deeper networks the lowest layers that were found are in ``hidden_layers``.
 
     Parameters
     ----------

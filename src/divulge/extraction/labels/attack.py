@@ -169,7 +169,7 @@ class LabelAttack:
             rows = survey.domain.clipped(factor * survey.random.standard_normal((FAR_ROWS, survey.inputs)))
             if bool((self.source(rows) != label).any()):
                 return reasons.outside(factor, len(survey.pool))
-        return reasons.one_class(label, len(survey.pool))
+        return reasons.one_class(label, len(survey.pool), survey.domain.unbounded)
 
     def _check(self, network: LabelNetwork | TwoLayerNetwork) -> list[Disagreement]:
         self.network = network

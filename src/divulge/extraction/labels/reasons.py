@@ -8,11 +8,9 @@ from divulge.extraction.labels.source import LabelSource
 from divulge.extraction.labels.verification import Agreement
 
 
-def one_class(label: int, rows: int) -> str:
-    return (
-        f"All {rows:,} rows of the region have label {label}, and so have rows up to 30 times farther out: there is no "
-        "boundary to follow."
-    )
+def one_class(label: int, rows: int, unbounded: bool) -> str:
+    farther = "rows up to 30 times farther out" if unbounded else "rows near the bounds"
+    return f"All {rows:,} rows of the region have label {label}, and so have {farther}: there is no boundary to follow."
 
 
 def outside(factor: float, rows: int) -> str:

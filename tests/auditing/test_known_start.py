@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ import divulge
 from divulge.auditing import AuditOptions
 from divulge.auditing.opening import open_target
 from divulge.auditing.probes.known_start import PROBES
+from divulge.core.errors import InvalidInput, UntrustedFile
 
 RECIPE = divulge.Recipe(widths=[64, 300, 10], learning_rate=0.05, momentum=0.9, epochs=60, seed=1)
 PROBE = PROBES[0]
@@ -29,6 +32,16 @@ def test_the_difference_to_the_start_is_attacked_and_judged() -> None:
     assert finding.measures["rank"] == 8
     assert finding.measures["matched"] >= 4
     assert "--start BASE" in finding.command
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_pickled_start_is_opened_only_if_it_is_trusted(trusted: bool, tmp_path: Path) -> None:
+    torch.save(RECIPE.initial_model(), tmp_path / "base.pt")
+    X, y = torch.rand(8, 64), torch.arange(8)
+    options = AuditOptions(start=tmp_path / "base.pt", trust_pickle=trusted)
+    target = open_target(RECIPE.initial_model(), (X, y), options)
+    with pytest.raises(InvalidInput if trusted else UntrustedFile, match="the same" if trusted else "trust"):
+        PROBE.run(target, 60.0)
 
 
 def test_without_a_start_the_probe_says_so() -> None:

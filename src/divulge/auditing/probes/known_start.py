@@ -28,6 +28,7 @@ def _obstacle(target: Target) -> str:
 
 def _run(target: Target, seconds: float) -> Finding:
     from divulge import reconstruction
+    from divulge.reconstruction.known_start.attack import opened
 
     assert target.model is not None
     assert target.options.start is not None
@@ -35,7 +36,7 @@ def _run(target: Target, seconds: float) -> Finding:
     with deadline(seconds):
         found = reconstruction.from_weights(
             target.model,
-            start=target.options.start,
+            start=opened(target.options.start, trust_pickle=target.options.trust_pickle),
             seed=target.seed,
             mean=target.mean,
             value_range=(0.0, 1.0) if target.shape is not None else None,

@@ -47,7 +47,7 @@ SAME = 0.98
 """The correlation from which on an input is taken for one that is known exactly."""
 
 
-def opened(start: Start) -> nn.Module:
+def opened(start: Start, *, trust_pickle: bool = False) -> nn.Module:
     """The start as a module: a file is loaded, a recipe's seed gives its initial model."""
     from divulge.oracles import load_model
 
@@ -55,7 +55,7 @@ def opened(start: Start) -> nn.Module:
         start = Recipe.load(start)
     if isinstance(start, Recipe):
         return start.initial_model()
-    loaded = load_model(start)
+    loaded = load_model(start, trust_pickle=trust_pickle)
     if not isinstance(loaded, nn.Module):
         raise UnsupportedModel(f"The start is a torch module, a file of one or a Recipe; got {type(loaded).__name__}.")
     return loaded

@@ -59,7 +59,8 @@ def test_the_whole_experiment_writes_what_it_measured(tmp_path: Path, monkeypatc
     ):  # fmt: skip
         monkeypatch.setattr(haim, name, value)
     monkeypatch.setattr(haim_circle, "WIDTH", 200)
-    monkeypatch.setattr(haim_circle, "EPOCHS", 1000)
+    monkeypatch.setattr(haim_circle, "LOSS", 0.3)
+    monkeypatch.setattr(haim_circle, "PRINTED_SECONDS", 1.0)
     result = haim.run(Plan(tmp_path))
     assert json.loads((tmp_path / "haim.json").read_text())["cases"][0]["case"] == SMALL.name
     (row,) = result["cases"]

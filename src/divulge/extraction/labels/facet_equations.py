@@ -17,6 +17,8 @@ from divulge.extraction.labels.asking import Array
 
 RIDGE = 1e-6
 """Weight of the step's length against its effect on the facets: what no facet tells is left to the points."""
+SHIFTS = 8
+"""How often the shift is raised; then the points' equations count each for itself."""
 RANK = 1e-12
 """Singular value, relative to the largest, up to which numbers y are left alone; more where points are many and facets
 few, which rounding makes imprecise."""
@@ -66,13 +68,14 @@ class FacetEquations:
 def _shifted_factor(kernel: Array) -> Array:
     """The Cholesky factor of the kernel and the identity, with as much more as rounding makes necessary."""
     shift = 1.0
-    while True:
+    for _ in range(SHIFTS):
         shifted = kernel.copy()
         shifted[np.diag_indices_from(shifted)] += shift
         try:
             return np.asarray(scipy.linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False))
         except np.linalg.LinAlgError:
             shift *= 100
+    return np.diag(np.sqrt(shift + np.maximum(np.nan_to_num(np.diag(kernel)), 0)))
 
 
 def _least_squares(rows: Array, right: Array, rank: float) -> Array:

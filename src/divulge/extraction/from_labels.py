@@ -77,7 +77,8 @@ def from_labels(
     bounds : tuple of two floats or arrays, optional
         The smallest and the largest input that may be asked, such as (0, 1) for pixels. By default there is no limit.
     checks : int, default 2000
-        Fresh rows that verify the copy. A tenth as many are asked at each distance from the boundary.
+        Fresh rows that verify the copy, ten times as many for two hidden layers. A tenth as many are asked at each
+        distance from the boundary.
     beside : int, default 1
         Corners that are measured side by side. More of them need fewer requests and some more labels.
 

@@ -38,6 +38,8 @@ from divulge.oracles.region import Region
 MOST_SLICES = 40
 REPAIR_CHECKS = 200
 """Points of the copy's boundary that are asked from both sides before it is repaired or accepted."""
+DEEPER_CHECKS = 10
+"""How many times as many fresh rows verify a copy with two hidden layers, whose neurons may show in rarer regions."""
 REPAIRS = 3
 """How often a copy is mended with rows that verification contradicts, and verified anew."""
 REPEATED_ROWS, REPEATS = 24, 4
@@ -94,8 +96,12 @@ class LabelAttack:
         for _ in range(REPAIRS):
             if reason or self.repair is None or not measured.wrong:
                 break
-            self.network = self.repair(measured.wrong)
-            asked, measured = self._verified()
+            before, self.network = self.network, self.repair(measured.wrong)
+            spent, repaired = self._verified()
+            if (repaired.rows, repaired.least) < (measured.rows, measured.least):
+                self.network = before
+                break
+            asked, measured = spent, repaired
         if not reason and not measured.complete:
             reason = reasons.disagrees(measured, self.discovery, self.source)
         if not reason and contradicts_earlier_answers(self.network, self.source, self.tolerances.spread):
@@ -107,7 +113,8 @@ class LabelAttack:
     def _verified(self) -> tuple[Spent, Agreement]:
         """What was asked before, and how far the copy agrees with the target on fresh rows."""
         asked = self.oracle.ledger.snapshot()
-        return asked, agreement(self.network, self.survey, self.checks, self.own)
+        checks = self.checks * (DEEPER_CHECKS if isinstance(self.network, TwoLayerNetwork) else 1)
+        return asked, agreement(self.network, self.survey, checks, self.own)
 
     def _labels_flip(self) -> bool:
         """Whether labels are wrong more rarely than the first test could show; if so everything starts again."""

@@ -92,6 +92,12 @@ def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) ->
     if along_axes(discovery.survey.facets):
         return axes()
     far, worst = 1 - measured.rows, 1 - min(measured.near.values(), default=1.0)
+    if measured.rows == 1:
+        return (
+            f"The copy decides like the target on all {measured.compared:,} fresh rows, and otherwise on {worst:.2%} "
+            "of rows next to the boundary: it is imprecise there or lacks a neuron that shows rarely, or the target is "
+            "not a ReLU network with one hidden layer or two."
+        )
     if discovery.deep:
         return (
             "The boundary bends at hyperplanes that it crosses elsewhere without a bend, and a copy with two hidden "

@@ -81,8 +81,13 @@ class Agreement:
     """Segments on which copy and target disagree, for a repair."""
 
     @property
+    def least(self) -> float:
+        """The smallest of the shares."""
+        return min(self.rows, self.own, *self.near.values())
+
+    @property
     def complete(self) -> bool:
-        return self.rows == self.own == 1 and all(share == 1 for share in self.near.values())
+        return self.least == 1
 
 
 def crossings(copy: Decides, survey: Survey, count: int) -> Crossings | None:
@@ -112,7 +117,7 @@ def disagreements(copy: Decides, survey: Survey, count: int) -> list[Disagreemen
     if found is None:
         return []
     distance = max(REPAIR_DISTANCE * survey.tolerances.spread, 100 * survey.tolerances.resolution)
-    return _of_different_labels(found, survey, np.nonzero(~_both_sides(found, survey, distance))[0])
+    return _of_different_labels(found, survey, np.nonzero(~_both_sides(copy, found, survey, distance))[0])
 
 
 def _segments(rows: Array, truth: Array, wrong: Array) -> list[Disagreement]:
@@ -133,12 +138,11 @@ def _of_different_labels(found: Crossings, survey: Survey, wrong: Array) -> list
     return segments[:MOST_REPAIRS]
 
 
-def _both_sides(found: Crossings, survey: Survey, distance: float) -> Array:
-    """At which points the labels of both sides are the copy's."""
+def _both_sides(copy: Decides, found: Crossings, survey: Survey, distance: float) -> Array:
+    """At which points the target decides like the copy on both sides; next to a bend these may be of one label."""
     aside = distance * found.normals
-    labels = survey.ask(np.concatenate([found.points + aside, found.points - aside]))
-    n = len(found.points)
-    return np.asarray((labels[:n] == found.pairs[:, 0]) & (labels[n:] == found.pairs[:, 1]))
+    rows = np.concatenate([found.points + aside, found.points - aside])
+    return np.asarray((survey.ask(rows) == copy.labels(rows)).reshape(2, -1).all(axis=0))
 
 
 def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None) -> Agreement:
@@ -154,7 +158,7 @@ def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None) -> 
     theirs = _target_points(survey, rows, truth, max(5, beside // 10))
     for distance in DISTANCES:
         away = max(distance * survey.tolerances.spread, 100 * survey.tolerances.resolution)
-        right = [] if ours is None else [_both_sides(ours, survey, away)]
+        right = [] if ours is None else [_both_sides(copy, ours, survey, away)]
         if ours is not None and not wrong:
             wrong = _of_different_labels(ours, survey, np.nonzero(~right[0])[0])
         if theirs is not None:

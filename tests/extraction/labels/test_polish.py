@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from divulge.extraction.labels.boundary_points import BoundaryPoints
+from divulge.extraction.labels.facet_equations import FacetEquations
 from divulge.extraction.labels.facets import Facet
 from divulge.extraction.labels.network import LabelNetwork
 from divulge.extraction.labels.polish import polish
@@ -85,3 +86,13 @@ def test_a_facet_that_lost_a_point_counts_as_points():
     assert whole.tolist() == [0]
     assert single.sum() == len(points) + 5
     assert boundary.first.tolist() == [len(points), len(points) + 6]
+
+
+def test_equations_that_cannot_be_solved_leave_the_copy_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, points, pairs = network_and_points()
+    boundary = with_facets(network, points, pairs, 3)
+    monkeypatch.setattr(FacetEquations, "solution", lambda self: np.linalg.lstsq(np.full((2, 2), np.nan), np.ones(2)))
+    kept = polish(network, boundary, 6**0.5, 4)
+    rows = np.random.default_rng(4).standard_normal((1000, 6))
+    assert (kept.labels(rows) == network.labels(rows)).all()
+    assert kept.widths == network.widths

@@ -39,7 +39,10 @@ def polish(network: LabelNetwork, boundary: BoundaryPoints, spread: float, round
         if step == rounds or (step > 1 and rms > 0.5 * last):
             break
         last = rms
-        network = _Linearised(network, boundary, spread).moved()
+        try:
+            network = _Linearised(network, boundary, spread).moved()
+        except np.linalg.LinAlgError:  # of equations that rounding has spoilt: what was best so far stays
+            break
     return best
 
 

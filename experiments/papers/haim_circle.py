@@ -28,7 +28,7 @@ LOSS, EPOCHS = 1e-6, 50_000
 """Training goes on to this loss, which takes about 30,000 epochs, or for so many at most."""
 STARTS, PRINTED_SECONDS = 100, 60.0
 PRINTED = PaperSettings(initial_scale=1.0, prior=0.0, learning_rate=1e-4, lambda_rate=1e-2)
-"""The printed method diverges at rates from 1e-3 on, or stays farther from the points."""
+"""Of four pairs of rates tried on one network this came nearest to the points; two diverged."""
 
 
 def run(out: Path, *, seeds: range) -> list[dict[str, Any]]:

@@ -8,12 +8,14 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+import torch
 from sklearn.ensemble import RandomForestClassifier
 
 import divulge
 from divulge.auditing import AuditOptions, registry
 from divulge.auditing.opening import open_target
 from divulge.auditing.probes import attributes, copy_membership, informed, membership
+from divulge.core import progress
 from divulge.report import schema
 
 
@@ -120,3 +122,24 @@ def test_classes_are_named_as_the_estimator_names_them(names: tuple[Any, Any]) -
     finding = membership.PROBES[0].run(target, 20.0)
     table = next(table for table in finding.tables if table.caption == "Classes")
     assert {row[0] for row in table.rows} == {str(name) for name in names}
+
+
+@pytest.mark.slow
+def test_the_first_answer_survives_reference_models_that_the_time_is_too_short_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where it ends while one epoch on a few rows is timed."""
+    generator = torch.Generator().manual_seed(0)
+    X, unseen = (torch.randn(200, 6, generator=generator) for _ in range(2))
+    recipe = divulge.Recipe(widths=[6, 8, 2], loss="cross-entropy", epochs=3, seed=0)
+    y, unseen_y = ((rows[:, 0] > 0).long() for rows in (X, unseen))
+    target = open_target(recipe.train(X, y), (X, y), AuditOptions(recipe=recipe, unseen=(unseen, unseen_y)))
+
+    def endless(target: Any) -> float:
+        while True:
+            progress.report("training", 0, 1)
+
+    for timed in (endless, lambda target: 1e9):
+        monkeypatch.setattr(membership, "_reference_seconds", timed)
+        finding = membership._run(target, 5.0)
+        assert any("did not allow reference models" in note for note in finding.notes)

@@ -2,11 +2,11 @@
 
 The row space holds mixtures of the training images. Differences between neighbouring pixels are sparse in an image and
 less sparse in a mixture. So the directions with the sparsest differences are single images. Differences are those of
-brightness and of two opponent colours, at one size: colours change at fewer places than brightness does. Independent
-component analysis finds them (the FastICA fixed point of Hyvarinen 1999 with tanh). Maximum likelihood then refines
-them with groups: the differences at one pixel, along rows and columns and in all colours, are large or small together
-(the updates of Ono 2011). This takes about a second for 50 images. Sign and brightness stay open; the KKT solver
-decides them.
+brightness and of two opponent colours, at one size: colours change at fewer places than brightness does. Of few images
+they are those of the colours as they are. Independent component analysis finds the directions (the FastICA fixed point
+of Hyvarinen 1999 with tanh). Maximum likelihood then refines them with groups: the differences at one pixel, along rows
+and columns and in all colours, are large or small together (the updates of Ono 2011). This takes about a second for 50
+images. Sign and brightness stay open; the KKT solver decides them.
 
 The fixed point is our own because scikit-learn's FastICA cannot stop at a time: called for ten iterations at a time it
 separates as many images (49 of 50), in 1.2 to 2 times the time and in as many lines.
@@ -53,9 +53,9 @@ def differences(images: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def opponent_differences(images: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The same of brightness and opponent colours, [k, g, f, height, width].
+    """Differences of brightness and two opponent colours, [k, g, f, height, width], of images [k, d].
 
-    Where there are not three colours there is one group g of everything.
+    These are the groups g where there are three colours; otherwise there is one group of everything.
     """
     P = images.reshape(len(images), -1, *shape[-2:])
     coloured = P.shape[1] == len(OPPONENT)

@@ -18,6 +18,7 @@ from divulge.auditing.probes.probe import Probe, TimeUp, deadline
 from divulge.auditing.sentences import members as sentences
 from divulge.auditing.severity import severity_of
 from divulge.auditing.target import Target
+from divulge.core.errors import InvalidInput
 from divulge.core.plots import png
 from divulge.report.findings import ADVERSARIES, Finding, Outcome, Picture, Table
 
@@ -64,14 +65,16 @@ def _run(target: Target, seconds: float) -> Finding:
     train, notes = _training(target), []
     if train is not None and access == "value":
         left = REFERENCE_SHARE * (seconds - (time.perf_counter() - started))
-        first = risk
-        if left < _reference_seconds(target):
-            left = seconds = 0.0  # too short for what takes training: other attacks have a use for it
+        first, enough = risk, False
         with suppress(TimeUp), deadline(left):
-            risk = membership.attack(
-                target.oracle("value"), inside, outside, train=train, shadows=SHADOWS, seed=target.seed,
-                check_distribution=False, workers=target.workers,
-            )  # fmt: skip
+            enough = _reference_seconds(target) <= left
+            if enough:
+                risk = membership.attack(
+                    target.oracle("value"), inside, outside, train=train, shadows=SHADOWS, seed=target.seed,
+                    check_distribution=False, workers=target.workers,
+                )  # fmt: skip
+        if not enough:
+            seconds = 0.0  # too short for what takes training: other attacks have a use for it
         if risk is first:
             notes.append(sentences.cheaper(first.method))
         return _finding(target, risk, first, notes, started, seconds)
@@ -209,11 +212,14 @@ def _tables(target: Target, risk: Membership) -> tuple[Table, ...]:
 
 
 def _reference_seconds(target: Target) -> float:
-    """What reference models should take, by one epoch on a few rows; 0 for those of an estimator."""
+    """What reference models should take, by one epoch on a few rows; 0 for an estimator's, or if these cannot tell."""
     if target.recipe is None or target.inputs is None or target.labels is None:
         return 0.0
     started = time.perf_counter()
-    replace(target.recipe, epochs=1).train(target.inputs[:SAMPLE], target.labels[:SAMPLE])
+    try:
+        replace(target.recipe, epochs=1).train(target.inputs[:SAMPLE], target.labels[:SAMPLE])
+    except InvalidInput:  # such as a last batch of one row
+        return 0.0
     seconds = (time.perf_counter() - started) / min(SAMPLE, len(target.inputs))
     return SHADOWS * int(target.recipe.epochs) * _scored(target) / 2 * seconds
 

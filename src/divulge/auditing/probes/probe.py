@@ -46,11 +46,11 @@ class Probe:
         From a :class:`Target` to the seconds that the attack is expected to take. 30 by default.
     at_stake : {"critical", "high", "medium", "low", "none"}, default "critical"
         How severe its finding is if it succeeds; "none" for advice. Cheap attacks with much at stake run first.
+    early : callable, optional
+        From a :class:`Target` to whether this attack runs before all that are not early: it is the one that fits best.
     first_answer : callable, optional
         From a :class:`Target` to the seconds after which the attack can say something, where it goes on to do better.
         It counts instead of ``seconds`` when the time is not enough for every attack.
-    early : callable, optional
-        From a :class:`Target` to whether this attack runs before all that are not early: it is the one that fits best.
 
     Examples
     --------

@@ -49,7 +49,10 @@ def unrelated(bends: int) -> str:
 
 
 def three_layers() -> str:
-    return "The target has three hidden layers or more, and no more than two are rebuilt from labels."
+    return (
+        "The target has three hidden layers or more, or neurons so nearly parallel that labels do not tell them apart: "
+        "no more than two layers are rebuilt from labels."
+    )
 
 
 def lowest_layers(found: list[int]) -> str:
@@ -92,11 +95,12 @@ def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) ->
     if along_axes(discovery.survey.facets):
         return axes()
     far, worst = 1 - measured.rows, 1 - min(measured.near.values(), default=1.0)
-    if measured.rows == 1:
+    if measured.rows == measured.own == 1:
         return (
-            f"The copy decides like the target on all {measured.compared:,} fresh rows, and otherwise on {worst:.2%} "
-            "of rows next to the boundary: it is imprecise there or lacks a neuron that shows rarely, or the target is "
-            "not a ReLU network with one hidden layer or two."
+            f"The copy decides like the target on all {measured.compared:,} fresh rows, and otherwise next to "
+            f"{round(worst * measured.compared_near):,} of {measured.compared_near:,} points of the boundary: it is "
+            "imprecise there or lacks a neuron that shows rarely, or the target is not a ReLU network with one hidden "
+            "layer or two."
         )
     if discovery.deep:
         return (

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits, load_iris
 from sklearn.ensemble import VotingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
@@ -21,6 +22,7 @@ from divulge.auditing.schedule import run_all
 from divulge.auditing.sentences.copies import TOKENS
 from divulge.auditing.students import learned, plan_for
 from divulge.core.hints import for_command_line
+from divulge.datasets.provenance import data_of_model
 from divulge.errors import InvalidInput
 
 
@@ -157,3 +159,26 @@ def test_token_ids_of_an_onnx_graph_stay_inside_its_table_of_embeddings(tmp_path
     beyond = target.oracle("value").value(torch.full((1, 6), 400.0))
     with torch.no_grad():
         torch.testing.assert_close(beyond, model(torch.full((1, 6), 49)))
+
+
+def test_a_file_without_some_classes_is_judged_by_the_numbers_that_it_says(tmp_path) -> None:
+    X, y = load_digits(return_X_y=True)
+    kept = y % 2 == 1
+    np.savez(tmp_path / "odd.npz", X=X[kept], y=y[kept])
+    torch.manual_seed(0)
+    model = nn.Linear(64, 10)
+    target = open_target(model, data_of_model("", str(tmp_path / "odd.npz")), AuditOptions())
+    assert target.labels.tolist() == y[kept].tolist()
+
+
+def test_labels_are_places_among_the_classes_of_an_estimator(tmp_path) -> None:
+    X, y = load_iris(return_X_y=True)
+    estimator = LogisticRegression(max_iter=1000).fit(X, y + 1)
+    np.savez(tmp_path / "some.npz", X=X[y > 0], y=y[y > 0] + 1)
+    from_file = open_target(estimator, data_of_model("", str(tmp_path / "some.npz")), AuditOptions())
+    assert from_file.labels.tolist() == y[y > 0].tolist()
+    by_call = open_target(estimator, (X, y + 1), AuditOptions(unseen=(X[:9] + 0.01, y[:9] + 1)))
+    assert (by_call.make_oracle("label").label(X) == by_call.labels).double().mean() > 0.9
+    assert by_call.unseen_labels.tolist() == [0] * 9
+    with pytest.raises(InvalidInput, match="label that the model was not fitted with"):
+        open_target(estimator, (X, y), AuditOptions())

@@ -132,6 +132,18 @@ def test_a_row_of_a_named_set_can_be_left_out_of_what_is_known(tmp_path: Path) -
     assert json.loads(told.stdout)["error"] < 1e-12
 
 
+def test_classes_that_are_not_counted_from_zero_are_those_of_the_estimator(tmp_path: Path) -> None:
+    X, y = datasets.load("iris").train
+    X, y = X.double().numpy()[y > 0], y.numpy()[y > 0] + 1
+    np.savez(tmp_path / "iris.npz", X=X, y=y)
+    joblib.dump(LogisticRegression(tol=1e-10, max_iter=10_000).fit(X, y), tmp_path / "model.joblib")
+    told = run("informed", str(tmp_path / "model.joblib"), "--trust-pickle", "--known", str(tmp_path / "iris.npz"),
+               "--leave-out", "7", "--json")  # fmt: skip
+    found = json.loads(told.stdout)
+    assert found["error"] < 1e-4
+    assert found["y"] == y[7]
+
+
 @pytest.mark.slow
 def test_a_table_is_known_in_its_own_units_and_rows(tmp_path: Path) -> None:
     import joblib

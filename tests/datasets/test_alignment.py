@@ -10,6 +10,7 @@ import torch
 
 from divulge.core.errors import InvalidInput
 from divulge.datasets import load, provenance
+from divulge.datasets.alignment import labels_of_model
 
 
 def table(path: Path, header: str, *rows: str) -> str:
@@ -93,3 +94,25 @@ def test_unseen_rows_get_the_units_of_a_model_that_was_trained_here(tmp_path: Pa
     assert known.unseen is not None
     expected = (torch.tensor([[20.0], [80.0]]) - low) / (torch.as_tensor(high) - torch.as_tensor(low)) - mean
     assert torch.allclose(known.unseen.float(), expected.float())
+
+
+@pytest.mark.parametrize(
+    ("names", "outputs", "named", "expected"),
+    [
+        (("1", "3", "8"), 10, (), [1, 3, 8]),  # a file in which some digits do not occur
+        (("1", "2", "3"), 3, (), None),  # counted from one: the file's own order is the best guess
+        (("1", "2"), 1, (), None),
+        (("0", "1"), 1, (), [0, 1]),
+        (("-1", "1"), 1, (), None),
+        (("3", "5", "8"), 1, (), [3.0, 5.0, 8.0]),  # one output, three numbers: a quantity
+        (("2", "3"), 3, ("1", "2", "3"), [1, 2]),
+        (("cat", "dog"), 3, ("ant", "cat", "dog"), [1, 2]),
+        (("cat", "dog"), 3, (), None),
+        ((), 3, (), None),
+    ],
+)
+def test_labels_of_a_file_are_those_of_the_model(
+    names: tuple[str, ...], outputs: int, named: tuple[str, ...], expected: list[float] | None
+) -> None:
+    found = labels_of_model(names, outputs, named)
+    assert (None if found is None else found.tolist()) == expected

@@ -23,6 +23,7 @@ from divulge.core.errors import DivulgeError, InvalidInput, TargetError, Unsuppo
 from divulge.core.images import SMALLEST, declared_picture, picture_shape
 from divulge.core.storage import digest
 from divulge.core.validation import checked_rows
+from divulge.datasets.provenance import ModelData
 from divulge.oracles import Access, Oracle, load_model, oracle
 from divulge.oracles.adapt import adapted
 from divulge.oracles.base import check_access
@@ -69,6 +70,8 @@ def open_target(model: Any, training_data: Any, options: AuditOptions) -> Target
     module = _weights_of(source, options) if readable else None
     access = options.access or _widest(make, options.guard, local=readable, weights=module is not None)
     first = make("gradient" if access == "weights" else access)
+    if isinstance(training_data, ModelData):
+        training_data = training_data.numbered_for(first.output_dim, first.class_names)
     data = _data(training_data, options, first.input_dim, tuple(first.input_shape))
     answers, pace = _answers(source, make, access, data)
     vocabulary = vocabulary_of(source) if isinstance(source, nn.Module) else first.vocabulary

@@ -82,18 +82,20 @@ def _encoded(source: Any, data: Any, view: TableView) -> Any:
 
 
 def _numbered(source: Any, data: Any) -> Any:
-    """(X, y) with labels that are text as numbers of the estimator's classes."""
-    if not (isinstance(data, tuple) and len(data) == 2) or np.asarray(data[1]).dtype.kind in "fiub":
+    """(X, y) with labels as places among the estimator's classes."""
+    if not (isinstance(data, tuple) and len(data) == 2) or getattr(source, "classes_", None) is None:
         return data
     return data[0], _labels(source, data[1])
 
 
 def _labels(source: Any, labels: Any) -> Any:
-    """Labels as places in ``classes_``, where the estimator has any and they are text or categories."""
+    """Labels as places in ``classes_``, where the estimator has one such list; of numbers and text the same kind."""
     y, classes = np.asarray(labels), getattr(source, "classes_", None)
-    if classes is None or y.dtype.kind in "fiub":
+    if classes is None or isinstance(classes, list) or y.ndim != 1:
         return y
     known = np.asarray(classes)
+    if (y.dtype.kind in "fiub") != (known.dtype.kind in "fiub"):
+        raise InvalidInput(f"The model's labels are like {known[0]!r}, and the data's like {y[0]!r}; give the model's.")
     order = np.argsort(known)
     place = np.searchsorted(known, y, sorter=order).clip(0, len(known) - 1)
     wrong = known[order[place]] != y

@@ -59,8 +59,9 @@ def command(
         known = provenance.data_of_model(target, data, data_dir, target=target_column, unseen=non_members)
         if known is None:
             raise InvalidInput("Say with --data which records the model was trained on.")
-        control = _control(known, non_members)
         oracle = opened(target, connection, access=access, budget=budget)
+        known = known.numbered_for(oracle.output_dim, oracle.class_names)
+        control = _control(known, non_members)
         rows = known.train.X.flatten(1)
         found = attributes.attack_columns(
             oracle, rows, known.train.y, columns="all" if column == ["all"] else _named(column, known.columns),

@@ -17,6 +17,7 @@ from divulge.core.storage import replacing, write_arrays, write_json
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from divulge.datasets.provenance import ModelData
     from divulge.informed import BaselineErrors, Record
 
 
@@ -74,7 +75,7 @@ def command(
             if not record.trusted:
                 raise AttackFailed(record.reason)
             return
-        rest = _known(Path(model), known, leave_out, data_dir, target)
+        rest = _known(Path(model), released, known, leave_out, data_dir, target)
         name = attack or ("direct" if isinstance(released, nn.Module) else "glm")
         record = _attack(
             name, released, rest, model=Path(model), recipe=recipe, shadows=shadows, count=shadow_models,
@@ -111,7 +112,9 @@ class _Rest:
     label: Any = None
 
 
-def _known(folder: Path, known: str | None, leave_out: int | None, data_dir: Path | None, target: str | None) -> _Rest:
+def _known(
+    folder: Path, released: Any, known: str | None, leave_out: int | None, data_dir: Path | None, target: str | None
+) -> _Rest:
     import torch
 
     from divulge.datasets import provenance
@@ -121,7 +124,7 @@ def _known(folder: Path, known: str | None, leave_out: int | None, data_dir: Pat
     data = provenance.data_of_model(folder, known, data_dir, target=target)
     if data is None:
         raise InvalidInput(f"{folder / 'data.json'} is not there; say with --known which rows were trained on.")
-    X, y = data.train
+    X, y = _as_fitted(data, released)
     mean: Tensor | float = 0.0 if data.mean is None else data.mean
     if leave_out is None:
         return _Rest(X, y, data.shape, data.columns, mean)
@@ -129,6 +132,20 @@ def _known(folder: Path, known: str | None, leave_out: int | None, data_dir: Pat
         raise InvalidInput(f"There are {len(X)} training rows; --leave-out takes a number below that, got {leave_out}.")
     keep = torch.arange(len(X)) != leave_out
     return _Rest(X[keep], y[keep], data.shape, data.columns, mean, X[leave_out], y[leave_out].item())
+
+
+def _as_fitted(data: ModelData, released: Any) -> tuple[Tensor, Tensor]:
+    """The training rows with labels as the released model was fitted with them."""
+    import numpy as np
+    import torch
+
+    import divulge
+
+    view = divulge.oracle(released, access="value")
+    X, y = data.numbered_for(view.output_dim, view.class_names).train
+    classes = np.asarray(getattr(released, "classes_", ()))
+    known = data.classes and {*data.classes} <= {*view.class_names} and classes.dtype.kind in "fiub"
+    return X, torch.from_numpy(classes)[y] if known else y
 
 
 def _attack(

@@ -14,6 +14,7 @@ from divulge.core.storage import write_json
 
 if TYPE_CHECKING:
     from divulge.membership import Membership
+    from divulge.oracles import Oracle
 
 WITHOUT_REFERENCES = ("loss", "confidence", "quantile", "combined", "label", "gradient")
 
@@ -74,9 +75,9 @@ def command(
     with session(json=json, quiet=quiet):
         from divulge import membership
 
-        inside, outside = sides(target, members, non_members, data_dir, target_column)
         seen = access or ("weights" if method == "gradient" else None)
         oracle, trust_pickle = opened(target, connection, access=seen, budget=budget), connection.trust_pickle
+        inside, outside = sides(target, members, non_members, data_dir, target_column, oracle)
         risk = membership.attack(
             oracle, inside, outside, train=_train(target, recipe, clone, trust_pickle, method), shadows=shadows,
             method=method, delta=delta, seed=seed, workers=jobs_of(workers),  # type: ignore[arg-type]
@@ -134,7 +135,7 @@ def _copy_text(both: Any) -> str:
 
 
 def sides(
-    model: str, members: str | None, non_members: str | None, data_dir: Path | None, column: str | None
+    model: str, members: str | None, non_members: str | None, data_dir: Path | None, column: str | None, oracle: Oracle
 ) -> tuple[Any, Any]:
     """Members and non-members, as the user names them or as they are recorded beside the model."""
     from divulge.datasets import provenance
@@ -146,6 +147,7 @@ def sides(
         raise InvalidInput(f"{non_members} has classes that the members do not have; compare records of the same ones.")
     if known.unseen is None or known.unseen_labels is None:
         raise InvalidInput("Say with --non-members which records like the training ones the model never saw.")
+    known = known.numbered_for(oracle.output_dim, oracle.class_names)
     return known.train, (known.unseen, known.unseen_labels)
 
 

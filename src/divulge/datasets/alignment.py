@@ -1,7 +1,8 @@
-"""Rows of another file as the training data has them: the same columns in the same order, classes by the same numbers.
+"""Rows of a file as the training data or the model has them: the same columns in the same order, classes alike.
 
 Each file numbers the classes that it has, and makes a column of each value that it has of a text column. A file with
-fewer of them numbers otherwise: compared as they are, two such files would differ for no other reason.
+fewer of them numbers otherwise: compared as they are, two such files would differ for no other reason, and a model
+would be judged by the labels of other classes.
 """
 
 from __future__ import annotations
@@ -49,6 +50,33 @@ def _labels(y: Tensor, names: tuple[str, ...], wanted: tuple[str, ...]) -> Tenso
     told = [names[number] for number in y.tolist()] if names else [f"{value:g}" for value in y.tolist()]
     numbers = {name: number for number, name in enumerate(wanted)}
     return torch.tensor([numbers[name] for name in told]) if {*told} <= numbers.keys() else None
+
+
+def labels_of_model(names: tuple[str, ...], outputs: int, named: tuple[str, ...] = ()) -> Tensor | None:
+    """For each class of a file the label that the model gives it, or None where the file's own numbering has to do.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The classes of the file, in the order of their numbers there.
+    outputs : int
+        How many outputs the model has; one output decides between classes 0 and 1.
+    named : tuple of str, default ()
+        The classes of the model in the order of its outputs, where it names them.
+
+    Returns
+    -------
+    Tensor [classes] or None
+        Names that the model knows get its numbers. Otherwise whole numbers that can be numbers of outputs are: a file
+        without class 0 still means output 3 by a 3. More than two numbers for one output are quantities.
+    """
+    if named:
+        return torch.tensor([named.index(name) for name in names]) if names and {*names} <= {*named} else None
+    if outputs == 1 and len(names) > 2 and all(_is_number(name) for name in names):
+        return torch.tensor([float(name) for name in names], dtype=torch.float32)
+    if not names or not all(name.isdecimal() and int(name) < max(2, outputs) for name in names):
+        return None
+    return torch.tensor([int(name) for name in names])
 
 
 def _is_number(name: str) -> bool:

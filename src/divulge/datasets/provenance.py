@@ -16,7 +16,7 @@ from torch import Tensor
 
 from divulge.core import storage
 from divulge.core.errors import InvalidInput
-from divulge.datasets.alignment import aligned
+from divulge.datasets.alignment import aligned, labels_of_model
 from divulge.datasets.catalogue import load, names
 from divulge.datasets.dataset import Bounds, Dataset, Rows
 
@@ -74,7 +74,8 @@ class ModelData:
     """The data of one model: the rows it was trained on, in its own units, and rows that it never saw.
 
     ``unseen_labels`` is None where the unseen rows have classes that the training rows do not have.
-    ``mean`` is what was subtracted from the rows before training.
+    ``mean`` is what was subtracted from the rows before training. ``classes`` names the classes of a file of the user's
+    own, whose labels are numbered by the classes that occur in it.
     """
 
     train: Rows
@@ -83,6 +84,15 @@ class ModelData:
     shape: tuple[int, ...]
     columns: tuple[str, ...] = ()
     mean: Tensor | None = None
+    classes: tuple[str, ...] = ()
+
+    def numbered_for(self, outputs: int, named: tuple[str, ...] = ()) -> ModelData:
+        """The same with labels by the numbers of a model's outputs; ``named`` are its classes, where it names them."""
+        numbers = labels_of_model(self.classes, outputs, named)
+        if numbers is None:
+            return self
+        unseen = None if self.unseen_labels is None else numbers[self.unseen_labels]
+        return replace(self, train=Rows(self.train.X, numbers[self.train.y]), unseen_labels=unseen)
 
 
 def training_rows(folder: str | Path, data_dir: str | Path | None = None) -> Rows:
@@ -142,7 +152,8 @@ def data_of_model(
         (train, test), mean = (dataset.train, dataset.test), None
     else:
         return None
-    found = ModelData(train, None, None, dataset.shape, dataset.columns, mean)
+    own = dataset.classes if folder is None else ()
+    found = ModelData(train, None, None, dataset.shape, dataset.columns, mean, own)
     if unseen is not None:
         X, y = _control(unseen, data_dir, target, dataset)
         return replace(found, unseen=X if mean is None else X - mean, unseen_labels=y)

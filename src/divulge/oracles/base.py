@@ -107,6 +107,8 @@ class Oracle(ABC):
         self.threshold = threshold
         self.output_kind: OutputKind = output_kind
         self.vocabulary = vocabulary
+        self.class_names: tuple[str, ...] = ()
+        """The classes in the order of their labels, where the model names them."""
         self.ledger = Ledger(budget)
 
     # -- queries ------------------------------------------------------------------------------------------------------

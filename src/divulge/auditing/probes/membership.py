@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -98,15 +97,12 @@ def _training(target: Target) -> Any:
 
 
 def sides_of(target: Target) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Members and non-members, with labels as numbers of outputs."""
+    """Members and non-members, with their labels."""
     assert target.inputs is not None
+    assert target.labels is not None
     assert target.unseen is not None
-    classes = getattr(target.estimator, "classes_", None)
-    labels: list[Any] = [target.labels, target.unseen_labels]
-    if classes is not None and np.asarray(classes).dtype.kind in "fiub":
-        known = torch.as_tensor(np.asarray(classes, dtype=np.float64))
-        labels = [torch.searchsorted(known, own.double()).clamp(max=len(known) - 1) for own in labels]
-    return (target.inputs, labels[0]), (target.unseen, labels[1])
+    assert target.unseen_labels is not None
+    return (target.inputs, target.labels), (target.unseen, target.unseen_labels)
 
 
 def sample_of(target: Target, X: Tensor, y: Tensor, access: str) -> tuple[Tensor, Tensor]:

@@ -24,9 +24,7 @@ def own_labels(target: Target) -> NDArray[Any]:
     """The training labels as the estimator was fitted with them."""
     assert target.labels is not None
     labels, classes = target.labels.numpy(), getattr(own_estimator(target), "classes_", None)
-    if classes is None or np.asarray(classes).dtype.kind in "fiub":
-        return np.asarray(labels)
-    return np.asarray(np.asarray(classes)[labels])
+    return np.asarray(labels if classes is None else np.asarray(classes)[labels])
 
 
 def in_numbers(target: Target, record: Any) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from divulge.core.errors import AccessDenied, UnsupportedModel
 from divulge.oracles.arguments import checked_batch_size
 from divulge.oracles.base import Access, Oracle, check_access
-from divulge.oracles.local.estimator_scores import Estimator, EstimatorScorer
+from divulge.oracles.local.estimator_scores import Estimator, EstimatorScorer, fitted
 from divulge.oracles.local.estimator_weights import as_module
 from divulge.oracles.local.sklearn_steps import coded_columns
 from divulge.oracles.local.table_view import TableView
@@ -65,6 +65,26 @@ def estimator_oracle(
     default where there are any) or "probabilities". A binary classifier has one logit and two probabilities. ``table``
     holds example rows for an estimator that takes DataFrames of mixed columns.
     """
+    oracle = _opened(estimator, access, budget, output, device, batch_size, table)
+    oracle.class_names = tuple(_class_name(name) for name in getattr(fitted(estimator), "classes_", ()))
+    return oracle
+
+
+def _class_name(value: Any) -> str:
+    """A class as a data file names it: whole numbers without a point."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _opened(
+    estimator: Estimator,
+    access: Access,
+    budget: int | None,
+    output: str | None,
+    device: str | None,
+    batch_size: int | None,
+    table: pd.DataFrame | None,
+) -> Oracle:
+    """The estimator as a network where it is one, otherwise through its own methods."""
     check_access(access)
     options = {"access": access, "budget": budget, "batch_size": batch_size}
     if table is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from divulge.extraction.labels.asking import Array, Asking, bisect_all
+from divulge.extraction.labels.asking import Array, Asking, bisect_all, rounds
 from divulge.extraction.labels.polygon import Edge, Pair, turned
 from divulge.extraction.labels.tolerances import Tolerances
 
@@ -91,8 +91,8 @@ def measure(edge: Edge, tolerances: Tolerances, random: np.random.Generator) -> 
         if rough is None:
             return None
         normal = normal - rough @ others
-        # a rough slope is off by up to 1/8 along the old normal, and by as much less along the new as that is steeper
-        window = max(0.01, 0.25 / float(np.linalg.norm(normal)))
+        # a rough slope is off by up to 1/16 along the old normal, and by as much less along the new as that is steeper
+        window = max(0.01, 0.125 / float(np.linalg.norm(normal)))
         normal /= np.linalg.norm(normal)
     directions = _reflected(others, across, normal)
     exact = _Heights(base, directions, normal, edge.pair[0], tolerances, length * EXACT_STEP, window)
@@ -201,7 +201,7 @@ class _Heights:
         good &= yield from self._flat(todo, h, np.maximum(wide / 2**10, self.tolerances.check), COARSE_GROUP)
         left = np.nonzero(good)[0]
         if len(left):
-            narrow = np.maximum(wide[left] / 2**10, 4 * self.tolerances.resolution)
+            narrow = wide[left] / 2 ** rounds(2 * float(wide.max()), coarse)  # what the coarse bisection left
             exact, inside, _ = yield from bisect_all(
                 rows[left], self.normal, h[left] - narrow, h[left] + narrow, self.label, self.tolerances.resolution
             )

@@ -15,7 +15,7 @@ from divulge.extraction.labels.asking import Array
 
 REACH = 30.0
 """The boundary is followed to this many spreads from the centre."""
-LINE = 10.0
+LINE = 30.0
 """Points of edges are bisected to this many times the precision of those of facets: most edges are not measured."""
 MARGIN = 0.02
 """Edges that come this near to a bound (in standard deviations) have left the region: corners need room around."""

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from experiments.benchmarks.extraction_labels import random_network
 
 import divulge
 from divulge.extraction.from_labels import PRECISION
 from divulge.extraction.labels.attack import LabelAttack
+from divulge.extraction.labels.one_hidden_layer import with_all_neurons
 from divulge.extraction.labels.tolerances import REACH, Domain
 from divulge.models import MLP
 from divulge.oracles.region import Region
@@ -52,3 +54,18 @@ def test_nearly_parallel_neurons_stay_two() -> None:
     model[2].weight[0, 1].copy_(2 * model[2].weight[0, 0])
     stolen = _attack(model).run()
     assert not stolen.equivalent or stolen.widths == [5]
+
+
+def test_points_that_a_smaller_copy_explains_do_not_leave_a_new_neuron_without_any() -> None:
+    on = np.array([[True, False, False], [True, False, False], [False, True, False], [True, True, False]])
+    explained = np.array([True, True, False, False])
+    kept = with_all_neurons(explained, on)
+    assert kept.tolist() == [True, True, True, True]  # the second neuron is on at the last two only
+    assert with_all_neurons(kept, on).tolist() == kept.tolist()
+
+
+def test_a_neuron_that_is_found_last_does_not_solve_the_output_layer_alone() -> None:
+    model = random_network([20, 16, 1], 130_014)
+    copy = divulge.extraction.from_labels(divulge.oracle(model, access="label"), seed=130_014)
+    assert copy.equivalent, copy.reason
+    assert copy.widths == [16]

@@ -188,15 +188,15 @@ class Discovery:
         ends = edge.points()
         X = np.concatenate([ends / t.spread, np.ones((2, 1))], axis=1)
         at, lever = X @ old, X @ row
-        k = int(np.abs(lever).argmax())
+        noise = np.where(edge.asked, t.line, max(t.line, edge.error)) / t.spread
+        k = int((np.abs(lever) / noise).argmax())
         beta = -at[k] / lever[k]
         new = old + beta * row
         size = float(np.linalg.norm(new[:-1]))
         miss = abs(float(X[1 - k] @ new)) / size
-        noise = t.line / t.spread
-        own = math.hypot(facet.error, beta * neuron.error, beta * noise / lever[k]) / float(np.linalg.norm(new))
-        error = own + noise
-        if miss > 10 * (error + t.tight):
+        own = math.hypot(facet.error, beta * neuron.error, size * noise[k] / lever[k]) / float(np.linalg.norm(new))
+        error = own + t.line / t.spread
+        if miss > 10 * (error + float(noise[1 - k]) + t.tight):
             return None
         base = edge.slice.lift(edge.extent(t.spread)[0])
         normal = new[:-1] / size

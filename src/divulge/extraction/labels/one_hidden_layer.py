@@ -189,7 +189,7 @@ class OneHiddenLayer:
         determined = self.layer is not None and self.layer.gap < DETERMINED
         if determined and self.network is not None and len(self.network.W) <= len(W):
             explained = self.network.distance(points, pairs, tolerances.spread) < tolerances.tight
-            keep = explained if 2 * explained.sum() > len(points) else keep
+            keep = with_all_neurons(explained, points @ W.T + b > 0) if 2 * explained.sum() > len(points) else keep
         for _ in range(8):
             layer = solve_output(W, b, points[keep], pairs[keep], self.survey.classes, normals, known, tolerances)
             if keep.all() and len(layer.null_space) > 1:  # several solutions: no point contradicts them
@@ -231,3 +231,12 @@ class OneHiddenLayer:
                 normal = gradient[0] / size
                 offset = float(normal @ middle - value[0] / size)
                 edge.facet = Facet(normal, offset, edge.pair, rows[:2], 0.0, 0.01 * t.tight, middle)
+
+
+def with_all_neurons(keep: Array, on: Array) -> Array:
+    """The points that are kept, and those at which a neuron is on that is on at none of them [n].
+
+    Points that a copy without that neuron explains say nothing of it: its output weight alone would solve them all.
+    """
+    unseen = on.any(axis=0) & ~on[keep].any(axis=0)
+    return np.asarray(keep | on[:, unseen].any(axis=1))

@@ -162,7 +162,9 @@ def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None) -> 
         if ours is not None and not wrong:
             wrong = _of_different_labels(ours, survey, np.nonzero(~right[0])[0])
         if theirs is not None:
-            right.append(_beside(copy, survey, theirs, away))
+            points, segments = theirs
+            right.append(_beside(copy, survey, points, away))
+            wrong = wrong or [segments[i] for i in np.nonzero(~right[-1])[0][:MOST_REPAIRS]]
         joined = np.concatenate(right) if right else np.zeros(0, bool)
         compared = len(joined)
         near[distance] = float(joined.mean()) if compared else 0.0
@@ -203,8 +205,8 @@ def contradicts_earlier_answers(copy: Decides, source: LabelSource, spread: floa
     return False
 
 
-def _target_points(survey: Survey, rows: Array, labels: Array, count: int) -> Array | None:
-    """Points of the target's own boundary, on segments between fresh rows of different labels."""
+def _target_points(survey: Survey, rows: Array, labels: Array, count: int) -> tuple[Array, list[Disagreement]] | None:
+    """Points of the target's own boundary, and the segments between fresh rows of different labels that they are on."""
     half = len(rows) // 2
     chosen = np.nonzero(labels[:half] != labels[half : 2 * half])[0][:count]
     if not len(chosen):
@@ -215,7 +217,8 @@ def _target_points(survey: Survey, rows: Array, labels: Array, count: int) -> Ar
     longest = float(np.linalg.norm(inner - outer, axis=1).max())
     search = bisect_all(outer, inner - outer, zero, zero + 1, labels[chosen], precise / longest)
     t, _, _ = together(survey.ask, [search])[0]
-    return np.asarray(outer + t[:, None] * (inner - outer))
+    points = np.asarray(outer + t[:, None] * (inner - outer))
+    return points, [Disagreement(inner[k], outer[k], int(labels[i])) for k, i in enumerate(chosen)]
 
 
 def _beside(copy: Decides, survey: Survey, points: Array, distance: float) -> Array:

@@ -200,6 +200,15 @@ def test_float32_answers_bound_what_is_claimed():
 
 
 @pytest.mark.slow
+def test_a_float32_network_is_not_told_to_be_another_kind_of_model():
+    X, y = divulge.datasets.load("digits").binary().train
+    model = divulge.Recipe(widths=[64, 8, 1], loss="logistic", epochs=60, seed=0).train(X, y)
+    stolen = from_labels(divulge.oracle(model, access="label"), seed=0, checks=500)
+    assert stolen.equivalent or "rounds" in stolen.reason
+    assert "not a ReLU network" not in stolen.reason
+
+
+@pytest.mark.slow
 def test_neurons_that_are_always_on_are_said_not_to_be_visible():
     model = balanced_network([7, 4, 1], 6)
     model[0].bias.data[0] += 1e3

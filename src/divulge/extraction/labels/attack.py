@@ -49,6 +49,8 @@ RARE_ROWS, RARE_REPEATS = 400, 5
 FARTHER = (3.0, 10.0, 30.0)
 """How many times farther out a boundary is looked for where the region has none."""
 FAR_ROWS = 64
+COARSE = 1e-9
+"""Relative precision of boundary points from which on neurons of an ordinary network are missed."""
 
 
 class LabelAttack:
@@ -104,6 +106,7 @@ class LabelAttack:
             asked, measured = spent, repaired
         if not reason and not measured.complete:
             reason = reasons.disagrees(measured, self.discovery, self.source)
+            reason = reason if measured.rows == 1 else self._unless_rounded(reason)
         if not reason and contradicts_earlier_answers(self.network, self.source, self.tolerances.spread):
             reason = reasons.changed()
         if reason and self.source.lead == 1 and self._labels_flip():
@@ -132,9 +135,9 @@ class LabelAttack:
         if self.source.hopeless:
             return reasons.random_labels(self.source.wrong)
         if not survey.first_edges():
-            return self._no_boundary() if not survey.slices else reasons.curved()
+            return self._no_boundary() if not survey.slices else self._unless_rounded(reasons.curved())
         if not survey.measure_longest():
-            return reasons.curved()
+            return self._unless_rounded(reasons.curved())
         while len(survey.slices) < FIRST_SLICES:
             self.discovery.another_slice()
         if not survey.corners():
@@ -143,13 +146,20 @@ class LabelAttack:
             return reasons.axes()
         self.network = self.solver.run()
         if self.discovery.unrelated:
-            return reasons.unrelated(len(distinct(self.discovery.pencils)))
+            return self._unless_rounded(reasons.unrelated(len(distinct(self.discovery.pencils))))
         self.repair = None if self.wrong or self.discovery.misfit else self.solver.repair
         if self.discovery.deeper or (self.wrong and self.discovery.deep):
             self._try_two_layers()
         if self.deeper is not None and self.deeper.deeper:
-            return reasons.three_layers()
+            return self._unless_rounded(reasons.three_layers())
         return ""
+
+    def _unless_rounded(self, reason: str) -> str:
+        """What is said of the kind of target, unless its rounding makes a ReLU network look like that, too."""
+        shown = self.tolerances.resolution / self.tolerances.spread
+        return (
+            reason if shown < COARSE or self.source.wrong or along_axes(self.survey.facets) else reasons.rounded(shown)
+        )
 
     def _try_two_layers(self) -> None:
         """A copy with two hidden layers; if there is none, one hidden layer after all unless bends contradict it."""

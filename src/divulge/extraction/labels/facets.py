@@ -202,6 +202,7 @@ class _Heights:
         left = np.nonzero(good)[0]
         if len(left):
             narrow = wide[left] / 2 ** rounds(2 * float(wide.max()), coarse)  # what the coarse bisection left
+            narrow = np.maximum(narrow, 4 * self.tolerances.resolution)  # where rounding makes the boundary rough
             exact, inside, _ = yield from bisect_all(
                 rows[left], self.normal, h[left] - narrow, h[left] + narrow, self.label, self.tolerances.resolution
             )

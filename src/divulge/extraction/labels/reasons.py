@@ -34,6 +34,14 @@ def curved() -> str:
     )
 
 
+def rounded(precision: float) -> str:
+    return (
+        f"The target rounds: its labels show the boundary to about {precision:.0e} of an input (32-bit numbers). That "
+        "is too coarse to find every neuron of this target, or to tell a ReLU network from another model; "
+        "divulge.extraction.by_training learns a copy of it."
+    )
+
+
 def axes() -> str:
     return (
         "Every piece of the boundary that was measured is parallel to an axis of the inputs: the target is a tree or "

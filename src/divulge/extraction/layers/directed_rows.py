@@ -19,6 +19,8 @@ from divulge.extraction.layers.residual_units import Explained, ResidualUnit, la
 
 BOX = 30.0
 """How many times as large as at typical samples the coordinates of rows may be."""
+PROGRAMS = 12
+"""Open entries that are looked at, at most."""
 ON = 1e-3
 """Least activation of the unit of an open entry, as a share of typical coordinates."""
 ZERO = 1e-6
@@ -40,22 +42,23 @@ def rows_for_units(
     if sum(below.widths) > MOST_UNITS:
         return rows[0]
     typical = typical_size(samples)
-    for unit in units:
-        for entry in np.flatnonzero(~unit.known).tolist():
-            report("neurons that are seldom on", None, None)
-            theta = largest(unit, np.eye(len(unit.row) + 1)[entry], off)
-            if theta is None:
-                break
-            program = box_program(space, below, typical, BOX)
-            program.keep_above(np.eye(below.width)[entry], ON)
-            best = program.maximum(theta[:-1])
-            if best.row is None or best.bound + theta[-1] / typical <= ZERO:
-                continue
-            Y = _around(space, typical * best.row, typical, rng)
-            activation = below(Y)
-            height = np.where(activation[:, entry] > 0, activation @ theta[:-1] + theta[-1], -np.inf)
-            order = np.argsort(-height)[:ASKED]
-            rows.append(Y[order[height[order] > 0]])
+    open_ = [(unit, entry) for unit in units for entry in np.flatnonzero(~unit.known).tolist()]
+    for pick in rng.permutation(len(open_))[:PROGRAMS].tolist():
+        unit, entry = open_[pick]
+        report("neurons that are seldom on", None, None)
+        theta = largest(unit, np.eye(len(unit.row) + 1)[entry], off)
+        if theta is None:
+            continue
+        program = box_program(space, below, typical, BOX)
+        program.keep_above(np.eye(below.width)[entry], ON)
+        best = program.maximum(theta[:-1])
+        if best.row is None or best.bound + theta[-1] / typical <= ZERO:
+            continue
+        Y = _around(space, typical * best.row, typical, rng)
+        activation = below(Y)
+        height = np.where(activation[:, entry] > 0, activation @ theta[:-1] + theta[-1], -np.inf)
+        order = np.argsort(-height)[:ASKED]
+        rows.append(Y[order[height[order] > 0]])
     return np.concatenate(rows)
 
 

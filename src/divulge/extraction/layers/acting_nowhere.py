@@ -18,7 +18,7 @@ from divulge.core.progress import report
 from divulge.extraction.layers.deep_copy import DeepCopy
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.polish import passes
-from divulge.extraction.layers.relu_program import MOST_UNITS, ReluProgram
+from divulge.extraction.layers.relu_program import MOST_UNITS, ReluProgram, box_program, typical_size
 
 BOX = 30.0
 """How many times as large as at typical inputs the rows of the box may be, coordinate by coordinate."""
@@ -75,7 +75,7 @@ class _Entries:
     ) -> None:  # fmt: skip
         self.copy, self.layers, self.place, self.neuron = copy, layers, place, neuron
         self.unseen, self.agree, self.rng = unseen, agree, rng
-        self.typical = float(np.median(np.abs(Y).max(axis=1)))
+        self.typical = typical_size(Y)
         self.row, self.bias = copy.stack[place][0][neuron], float(copy.stack[place][1][neuron])
         self.most = np.where(unseen, np.inf, self.row)
         self.slope = 0.0
@@ -101,9 +101,7 @@ class _Entries:
 
     def _program(self, unit: int) -> ReluProgram:
         """The box with this unit on, in units of typical coordinates."""
-        biases = tuple(bias / self.typical for bias in self.layers.biases)
-        scaled = KnownLayers(self.layers.inputs, self.layers.weights, biases, self.layers.linear)
-        program = ReluProgram(scaled, 0.0 if self.copy.space.positive else -BOX, BOX)
+        program = box_program(self.copy.space, self.layers, self.typical, BOX)
         program.keep_on(unit)
         return program
 

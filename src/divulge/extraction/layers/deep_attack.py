@@ -6,11 +6,13 @@ grows like their neurons. This attack does it layer by layer:
 1. The first layer's hyperplanes are those that every line crosses (``first_layer.py``). If they are independent, the
    rest is asked in activations of the first layer (``query_space.py``).
 2. Segments are searched for all kinks (``survey.py``). They are peeled into layers without queries (``peeling.py``);
-   entries that no kink has shown are looked for one by one (``unseen_entries.py``).
+   entries that no kink has shown are looked for one by one (``unseen_entries.py``, ``entry_segments.py``), or told by
+   the layer above (``linear_entries.py``).
 3. Each neuron is turned to its active side (``orientation.py``). The layer after which no kink is left is the last, and
    the output is a least-squares fit (``output_fit.py``).
    Neurons that are on at every sample are added as linear units (``linear_units.py``), and those of the last layer
-   that almost never switch from the samples that contradict the fit (``residual_units.py``).
+   that almost never switch from the samples that contradict the fit (``residual_units.py``), and from rows that
+   programs find (``directed_rows.py``).
 4. Fresh rows decide. A copy that is off is refined by Gauss-Newton (``polish.py``) and compared with other rows. Where
    it stays wrong, segments through the wrong rows are searched, and peeling starts again. A copy of answers in float32
    or of few decimals is fitted to many of them at last (``imprecise_fit.py``), and is never called exact.

@@ -2,8 +2,9 @@
 
 Hyperplanes of deeper layers bend, and are crossed elsewhere on another line; those of the first layer are the same on
 all lines. Lines are added until the hyperplanes found account for the rank of all gradients. Lines that an attack on
-one hidden layer has searched already are taken over. A layer with more rows than their rank is taken if it shares
-weights, as a convolution does (``shared_weights.py``), or spans all inputs.
+one hidden layer has searched already are taken over. From values, gradients are dear and kinks are not: further lines
+are first searched for kinks alone, which must lie where hyperplanes of the first line cross. A layer with more rows
+than their rank is taken if it shares weights, as a convolution does (``shared_weights.py``), or spans all inputs.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ from divulge.extraction.layers.orientation import orientation
 from divulge.extraction.layers.peeling import CONTINUES, next_layer
 from divulge.extraction.layers.shared_weights import shared_signs
 from divulge.extraction.layers.survey import Survey
+from divulge.extraction.layers.value_survey import ValueSurvey
 
 LINES, MOST_LINES = 2, 10
 LINES_IF_DEPENDENT = 3
 """Fewest lines for a layer with more rows than their rank."""
+KINK_LINES, SAME_PLACE = 2, 1e-5
+"""Lines that are searched for kinks alone, and how far beside a hyperplane a kink may lie to be its own, as a share of
+one and its distance."""
+PRECISE = 2e-3
+"""Least weight of a kink whose normal is taken as it is; rows are off by some 3e-9 then."""
 LENIENT_LINES, LENIENT = 5, 0.7
 """From so many lines on a hyperplane need not show on all of them."""
 RANK, RANK_ERRORS = 1e-9, 50.0
@@ -32,34 +39,72 @@ def first_layer(
 
     At least ``fewest`` lines are searched, those of the survey included.
     """
-    inputs = survey.space.dim
-    nothing = KnownLayers(inputs)
-    layer = _oriented(survey, nothing, rng) if survey.segments >= fewest else None
+    layer = None
+    if isinstance(survey, ValueSurvey) and survey.segments < LINES:
+        if not survey.segments:
+            _add_lines(survey, 1, reach, rng)
+        layer = _from_kinks(survey, reach, rng)
+    elif survey.segments >= fewest:
+        layer = _from_lines(survey, rng)
     while layer is None and survey.segments < MOST_LINES:
-        count = max(1, fewest - survey.segments)
-        origin, direction = rng.normal(size=(2, count, inputs))
-        survey.add(origin, origin + direction, [-reach, -1.0, 1.0, reach], spread=1.0)
-        layer = _oriented(survey, nothing, rng)
+        _add_lines(survey, max(1, fewest - survey.segments), reach, rng)
+        layer = _from_lines(survey, rng)
     return layer
 
 
-def _oriented(survey: Survey, nothing: KnownLayers, rng: np.random.Generator) -> tuple[Array, Array] | None:
+def _add_lines(survey: Survey, count: int, reach: float, rng: np.random.Generator) -> None:
+    origin, direction = rng.normal(size=(2, count, survey.space.dim))
+    survey.add(origin, origin + direction, [-reach, -1.0, 1.0, reach], spread=1.0)
+
+
+def _from_kinks(survey: ValueSurvey, reach: float, rng: np.random.Generator) -> tuple[Array, Array] | None:
+    """The layer from the hyperplanes of one line that have kinks on further ones, which cost no gradients.
+
+    None if one of them is not precise enough to rest on that line alone.
+    """
     data = survey.data
+    precise = data.weight[data.kinked] >= PRECISE
+    weight, place = data.normal[data.kinked], data.kink[data.kinked]
+    bias, seen = -(weight * place).sum(axis=1), np.ones(len(place), bool)
+    for line in range(KINK_LINES):
+        origin, direction = rng.normal(size=(2, survey.space.dim))
+        kinks = survey.kinks_on(origin, direction, reach)
+        if not len(kinks):
+            return None
+        crossing = -(weight @ origin + bias) / (weight @ direction)
+        off = np.abs(crossing[:, None] - kinks).min(axis=1)
+        seen &= (off < SAME_PLACE * (1 + np.abs(crossing))) | (np.abs(crossing) > reach)
+        if not precise[seen].all():
+            return None
+        layer = _oriented(survey, weight[seen], bias[seen], survey.segments + line + 1, rng)
+        if layer is not None:
+            return layer
+    return None
+
+
+def _from_lines(survey: Survey, rng: np.random.Generator) -> tuple[Array, Array] | None:
+    """The layer from the hyperplanes that all lines of the survey cross."""
     continues = CONTINUES if survey.segments < LENIENT_LINES else LENIENT
-    found, _ = next_layer(survey, nothing, data.kinked, continues=continues)
+    found, _ = next_layer(survey, KnownLayers(survey.space.dim), survey.data.kinked, continues=continues)
     found = [neuron for neuron in found if not neuron.doubtful]
-    rank = _rank(data.gradient, survey.space.accuracy.at_least(RANK, RANK_ERRORS), rng)
-    dependent = len(found) > rank
-    if not found or len(found) < rank or (dependent and survey.segments < LINES_IF_DEPENDENT):
+    weight, bias = np.array([neuron.row for neuron in found]), np.array([neuron.bias for neuron in found])
+    return _oriented(survey, weight, bias, survey.segments, rng)
+
+
+def _oriented(
+    survey: Survey, weight: Array, bias: Array, lines: int, rng: np.random.Generator
+) -> tuple[Array, Array] | None:  # fmt: skip
+    """The hyperplanes turned to their active sides; None if some are missing or too few ``lines`` show them."""
+    rank = _rank(survey.data.gradient, survey.space.accuracy.at_least(RANK, RANK_ERRORS), rng)
+    dependent = len(bias) > rank
+    if not len(bias) or len(bias) < rank or (dependent and lines < LINES_IF_DEPENDENT):
         return None
-    weight = np.array([neuron.row for neuron in found])
-    bias = np.array([neuron.bias for neuron in found])
     shared = shared_signs(survey, weight, bias) if dependent else None
     if shared is not None:
         return weight * shared[:, None], bias * shared
-    if dependent and rank < nothing.inputs:
+    if dependent and rank < survey.space.dim:
         return None
-    sign = orientation(survey, nothing, weight, bias, rng)
+    sign = orientation(survey, KnownLayers(survey.space.dim), weight, bias, rng)
     return (weight * sign[:, None], bias * sign) if (sign != 0).all() else None
 
 

@@ -9,8 +9,10 @@ import numpy as np
 from divulge.core.progress import report
 from divulge.extraction.layers.candidate_test import confirmed
 from divulge.extraction.layers.cell_spans import sides_from_cells
+from divulge.extraction.layers.entry_segments import segment_with_unit_on
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.leftover_kinks import seldom_on
+from divulge.extraction.layers.linear_entries import Passing
 from divulge.extraction.layers.linear_units import linear_part
 from divulge.extraction.layers.neuron import Neuron
 from divulge.extraction.layers.orientation import orientation
@@ -27,7 +29,11 @@ SHORTEST = 1e-6
 FEW, FEW_SHARE = 2, 0.03
 """So many kinks, and this share of all, may stay unexplained: two in one interval, mostly."""
 TOO_DEEP = "there are kinks left after as many hidden layers as layers= allows: the target has more"
-ENTRY_ROUNDS = 4
+ENTRY_ROUNDS, PROJECTED_ROUNDS = 6, 3
+"""Rounds of segments for entries that are unseen, and how many of them are found by projections: the others take
+mixed-integer programs."""
+MOST_PROGRAMS = 12
+"""Entries that programs are solved for, at most."""
 MOST_ENTRIES, ENTRIES_PER_NEURON = 40, 4
 """Entries are looked for one by one only if no more than this are unseen."""
 UNSEEN_SHARE = 0.02
@@ -100,11 +106,11 @@ class LayerSearch:
 
     def peel(self) -> Peeled:
         """All layers that the survey tells, starting from those that are settled."""
-        layers = self.settled
+        layers, passing = self.settled, Passing(self.settled)
         while len(layers) < self.most_layers:
-            self.settled = layers
-            open_ = self._open(layers)
-            found, rows = next_layer(self.survey, layers, open_)
+            self.settled = layers.first(len(layers) - 1) if passing.entries else layers
+            open_ = self._open(passing.layers)
+            found, rows = next_layer(self.survey, passing.layers, open_)
             astray = int(rows.outside.sum())
             if astray > FEW + FEW_SHARE * len(rows.index) and len(layers) > len(self.base):
                 self.settled = layers.first(len(layers) - 1)
@@ -115,22 +121,36 @@ class LayerSearch:
                 if few and len(layers) > len(self.base):
                     return Peeled(layers)
                 return Peeled(layers, f"no neuron was found for {int(open_.sum())} kinks", layers)
-            found, rows = self._completed(layers, found, rows)
+            found, rows = self._completed(passing.layers, found, rows)
             if not found:
                 return Peeled(layers, "no candidate for a neuron was confirmed", layers)
             report("peeling layers", len(layers), None, neurons=len(found))
-            unseen = sum(neuron.unseen for neuron in found)
+            told = passing.told(found)
+            if told is None:
+                return Peeled(layers, "weights that act linearly were not told by the layer above", passing.layers)
+            layers, found = told
+            for entry in passing.entries:
+                self.unseen[len(layers) - 1][entry.neurons, entry.below] = False
             last = self._is_last(layers, found, rows)
-            if not last and unseen > UNSEEN_SHARE * len(found) * layers.width * (1 + self.patience):
-                return Peeled(layers, f"{unseen} weights of a layer were never seen", layers)
-            self.unseen[len(layers)] = np.array([~neuron.known for neuron in found])
-            wider = self._with_layer(layers, found, last)
-            if wider is None:
-                return Peeled(layers, "the active sides of a layer's neurons were not found", layers)
-            layers = wider
+            wider = self._above(layers, found, last)
+            if wider.reason:
+                return wider
+            layers = wider.layers
             if last:
                 return Peeled(layers)
+            passing = Passing.of(layers, self.unseen[len(layers) - 1], self.survey.data.Y)
         return Peeled(layers, TOO_DEEP, layers)
+
+    def _above(self, layers: KnownLayers, found: list[Neuron], last: bool) -> Peeled:
+        """The layers with one more, or why there is none."""
+        unseen = sum(neuron.unseen for neuron in found)
+        if not last and unseen > UNSEEN_SHARE * len(found) * layers.width * (1 + self.patience):
+            return Peeled(layers, f"{unseen} weights of a layer were never seen", layers)
+        self.unseen[len(layers)] = np.array([~neuron.known for neuron in found])
+        wider = self._with_layer(layers, found, last)
+        if wider is None:
+            return Peeled(layers, "the active sides of a layer's neurons were not found", layers)
+        return Peeled(wider)
 
     def _open(self, layers: KnownLayers) -> Array:
         """Intervals with a kink that no known neuron explains."""
@@ -151,11 +171,16 @@ class LayerSearch:
         if not len(layers):
             return [neuron for neuron in found if not neuron.doubtful], rows
         found = confirmed(space, layers, found, SELDOM_AT_FIRST, self.rng)
-        for _ in range(ENTRY_ROUNDS):
+        for round_ in range(ENTRY_ROUNDS):
             missing = [(neuron, unit) for neuron in found for unit in np.flatnonzero(~neuron.known).tolist()]
             if not missing or len(missing) > MOST_ENTRIES + ENTRIES_PER_NEURON * len(found):
                 break
-            ends = [segment_for_entry(self.survey, layers, neuron, unit, self.rng) for neuron, unit in missing]
+            if round_ < PROJECTED_ROUNDS:
+                ends = [segment_for_entry(self.survey, layers, neuron, unit, self.rng) for neuron, unit in missing]
+            elif len(missing) <= MOST_PROGRAMS:
+                ends = [segment_with_unit_on(space, layers, *entry, self.survey.data.Y) for entry in missing]
+            else:
+                break
             pairs = [pair for pair in ends if pair is not None and (pair[0] != pair[1]).any()]
             if not pairs:
                 break
@@ -181,9 +206,10 @@ class LayerSearch:
         """
         weight = np.array([neuron.row for neuron in found])
         bias = np.array([neuron.bias for neuron in found])
-        sign = orientation(self.survey, layers, weight, bias, self.rng)
+        unseen = ~np.all([neuron.known for neuron in found], axis=0)
+        sign = orientation(self.survey, layers, weight, bias, self.rng, unseen)
         if (sign == 0).any() and not last and self._ask_with_most_on(layers, weight, bias):
-            sign = orientation(self.survey, layers, weight, bias, self.rng)
+            sign = orientation(self.survey, layers, weight, bias, self.rng, unseen)
         unknown = sign == 0
         if unknown.any() and not last:
             linear = linear_part(self.survey, layers, weight, bias, self.rng)

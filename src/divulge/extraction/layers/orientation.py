@@ -13,7 +13,9 @@ from divulge.extraction.layers.accuracy import Accuracy
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.survey import Survey
 
-MOST_SAMPLES = 300
+MOST_SAMPLES = 600
+MIXED = 4.0
+"""Samples with so many more units on below are not preferred to others: many on below often are many on above."""
 ROUNDS = 6
 DEEPEST = 11
 """Most dependent rows among which units are guessed to be off."""
@@ -27,12 +29,20 @@ VOTES = 3
 GUESSES = 1024
 
 
-def orientation(survey: Survey, layers: KnownLayers, weight: Array, bias: Array, rng: np.random.Generator) -> Array:
-    """Signs [h] that turn each neuron to its active side; 0 where the gradients do not tell."""
+def orientation(
+    survey: Survey, layers: KnownLayers, weight: Array, bias: Array, rng: np.random.Generator,
+    unseen: Array | None = None,
+) -> Array:  # fmt: skip
+    """Signs [h] that turn each neuron to its active side; 0 where the gradients do not tell.
+
+    Rows are not known where units below are on whose entries are ``unseen``.
+    """
     data = survey.data
-    _, _, fewest = layers.units(data.Y)
+    _, on, fewest = layers.units(data.Y)
     size = np.linalg.norm(data.gradient.reshape(len(data.Y), -1), axis=1)
-    order = np.argsort(-fewest - 0.5 * rng.random(len(fewest)))
+    if unseen is not None:
+        size = np.where((on & unseen).any(axis=1), 0.0, size)
+    order = np.argsort(-fewest - MIXED * rng.random(len(fewest)))
     order = order[size[order] > 1e-6 * np.median(size)][:MOST_SAMPLES]
     before, rows, gradient = _rows(data.Y[order], data.gradient[order], layers, weight, bias)
     visible = fewest[order]  # dimensions that gradients can have

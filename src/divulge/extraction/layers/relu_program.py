@@ -14,6 +14,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from divulge.extraction.layers.known_layers import Array, KnownLayers
+from divulge.extraction.layers.query_space import QuerySpace
 
 MOST_UNITS, NODES, SECONDS = 200, 2_000, 2.0
 """Units of all layers of a program, nodes of its search tree, and its time: the solver is not interrupted by others."""
@@ -105,3 +106,15 @@ class ReluProgram:
         values, rows, columns = (np.concatenate(part) for part in zip(*self._rows, strict=True))
         matrix = coo_array((values, (rows, columns)), shape=(self._count, self.size)).tocsc()
         return LinearConstraint(matrix, np.concatenate(self._least), np.concatenate(self._most))
+
+
+def typical_size(samples: Array) -> float:
+    """The largest coordinate of a typical sample [n, dim]."""
+    return float(np.median(np.abs(samples).max(axis=1)))
+
+
+def box_program(space: QuerySpace, layers: KnownLayers, typical: float, box: float) -> ReluProgram:
+    """The program of ``layers`` with rows up to ``box`` times as large as typical ones, in units of ``typical``."""
+    biases = tuple(bias / typical for bias in layers.biases)
+    scaled = KnownLayers(layers.inputs, layers.weights, biases, layers.linear)
+    return ReluProgram(scaled, 0.0 if space.positive else -box, box)

@@ -9,7 +9,7 @@ follow from those of the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linprog
@@ -24,8 +24,12 @@ MOST_UNITS = 6
 WRONG, WRONG_ERRORS = 1e-7, 1e4
 """Residuals above this share of the gradients' size, and so many times their error, contradict the copy."""
 RANK = 1e-9
+TOLD = 1e-6
+"""Directions in which all equations of a group are smaller than this share of the largest are open."""
 CONSISTENT = 1e-5
 """Equations agree if they leave less than this share of their right sides."""
+FREE = 1e-7
+"""Entries that directions of unit length change by less are not changed."""
 CONFIRMED = 2
 """Equations of a sample that must follow from those of the group it joins."""
 
@@ -35,12 +39,17 @@ LARGEST_ENTRY, MOST_ROWS = 3.0, 2_000
 
 @dataclass(frozen=True)
 class ResidualUnit:
-    """relu(row a + bias) with its weights in the output, and the entries of the row that the samples tell."""
+    """relu(row a + bias) with its weights in the output, and what the samples do not tell of the row and bias."""
 
     row: Array  # [h]
     bias: float
     output: Array  # [k]
-    known: Array  # [h]
+    free: Array  # [q, h + 1] directions of (row, bias) that the samples leave open
+
+    @property
+    def known(self) -> Array:
+        """Entries of the row that the samples tell [h]."""
+        return np.asarray(np.abs(self.free[:, :-1]).max(axis=0, initial=0.0) < FREE)
 
 
 def residual_units(survey: Survey, layers: KnownLayers, output: OutputFit) -> list[ResidualUnit]:
@@ -58,27 +67,39 @@ def residual_units(survey: Survey, layers: KnownLayers, output: OutputFit) -> li
     return found
 
 
-def bounded(units: list[ResidualUnit], activation: Array) -> list[ResidualUnit]:
-    """The units with the entries that no sample tells as large as they can be while all are off at activations [n, h].
+@dataclass(frozen=True)
+class Explained:
+    """Rows that the copy explains without further units: activations [n, h], and how far it may be off there [n]."""
+
+    activation: Array
+    room: Array
+
+
+def largest(unit: ResidualUnit, goal: Array, explained: Explained) -> Array | None:
+    """Row and bias [h + 1] that samples allow, with the largest ``goal`` @ (row, bias), off at explained rows.
 
     A neuron that is seldom on is on where certain units below are off: without their entries it would be on at many
-    rows more.
+    rows more. None if there is no such row and bias: what the samples show is no neuron of this layer.
     """
-    filled = []
-    for unit in units:
-        open_ = np.flatnonzero(~unit.known)
-        rows, height = activation[:, open_], activation @ unit.row + unit.bias
-        on = np.flatnonzero(rows.any(axis=1))
-        order = on[np.argsort(-height[on] / rows[on].sum(axis=1))[:MOST_ROWS]]
-        most = LARGEST_ENTRY * float(np.abs(unit.row).max())
-        solved = None
-        if len(open_) and len(order):
-            solved = linprog(-np.ones(len(open_)), A_ub=rows[order], b_ub=-height[order], bounds=(-most, most)).x
-        row = unit.row.copy()
-        if solved is not None:
-            row[open_] = solved
-        filled.append(replace(unit, row=row))
-    return filled
+    own = np.append(unit.row, unit.bias)
+    rows = np.c_[explained.activation, np.ones(len(explained.room))]
+    slopes, height = rows @ unit.free.T, rows @ own
+    off = 2 * explained.room / float(np.abs(unit.output).max())  # what counts as off
+    settled = np.abs(slopes).max(axis=1, initial=0.0) <= FREE * np.linalg.norm(rows, axis=1)
+    if (height > off)[settled].any():
+        return None
+    if not len(unit.free):
+        return own
+    telling = np.flatnonzero(~settled)
+    order = telling[np.argsort(-height[telling] / np.linalg.norm(slopes[telling], axis=1))[:MOST_ROWS]]
+    most = LARGEST_ENTRY * float(np.abs(unit.row).max())
+    sides = np.concatenate([unit.free.T, -unit.free.T])  # no entry is larger than most, and no bias than its share
+    room = np.concatenate([most - own, most + own])
+    solved = linprog(
+        -unit.free @ goal, A_ub=np.concatenate([slopes[order], sides]),
+        b_ub=np.concatenate([off[order] - height[order], room]), bounds=(None, None),
+    )  # fmt: skip
+    return None if solved.x is None else own + solved.x @ unit.free
 
 
 def with_units(
@@ -161,9 +182,10 @@ def _unit(group: list[_Equation]) -> ResidualUnit | None:
     left, right = (np.concatenate([part[side] for part in group]) for side in (0, 1))
     columns = np.append(np.any([on for *_, on in group], axis=0), True)
     solution = np.zeros((left.shape[1], right.shape[1]))
-    solution[columns], _, rank, _ = np.linalg.lstsq(left[:, columns], right, rcond=RANK)
-    if rank < columns.sum():
-        return None
+    solution[columns], _, rank, _ = np.linalg.lstsq(left[:, columns], right, rcond=TOLD)
+    free = np.eye(len(columns))
+    free[np.ix_(columns, columns)] = np.linalg.svd(left[:, columns])[2]
+    free = np.concatenate([free[~columns], free[columns][rank:]])
     U, s, Vt = np.linalg.svd(solution, full_matrices=False)
     if len(s) > 1 and s[1] > CONSISTENT * s[0]:
         return None
@@ -173,4 +195,4 @@ def _unit(group: list[_Equation]) -> ResidualUnit | None:
     if abs(side.sum()) < len(side) or length < RANK:
         return None
     turn = side[0] / length
-    return ResidualUnit(turn * both[:-1], float(turn * both[-1]), weights / turn, columns[:-1])
+    return ResidualUnit(turn * both[:-1], float(turn * both[-1]), weights / turn, free)

@@ -111,6 +111,11 @@ class ValueSurvey(Survey):
         for cut, work, gradient in zip(cuts, works, gradients, strict=True):
             self.append(_batch(cut, work.cells, gradient), 1)
 
+    def kinks_on(self, origin: Array, direction: Array, far: float) -> Array:
+        """Places t of the kinks on the line origin + t direction, without gradients: a handful of values for each."""
+        cut = self._cut(origin[None], direction[None], far)[0]
+        return np.array([kink.t for kink in cut.scan.kinks])
+
     def take_over(self, line: Line, estimate: NetworkEstimate, noise: float) -> None:
         """Add a line that was searched before, from a network of one hidden layer that is right all along it.
 

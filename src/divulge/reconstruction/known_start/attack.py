@@ -184,14 +184,19 @@ def _best(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | N
         sure = _agreed(span, assembled, inputs) & (torch.arange(span.rank) < factors.sure)
         hypotheses += [_judged(span, pair, factors, each, sure, bounds) for each in (assembled, inputs)]
     chosen = min(hypotheses, key=lambda found: (-int(found.certified.sum()), float(found.evidence.penalty.mean())))
-    return _with_exact(span, pair, factors.exact, chosen, bounds)
+    chosen = _with_exact(span, pair, factors.doubted, chosen, bounds, sure=False)
+    return _with_exact(span, pair, factors.exact, chosen, bounds, sure=True)
 
 
-def _with_exact(span: Span, pair: LayerPair, exact: Tensor, found: Found, bounds: ValueBounds | None) -> Found:
-    """The inputs that are certain by their own zeros, in the place of those that are like them."""
-    if len(exact) == 0:
-        return found
+def _with_exact(
+    span: Span, pair: LayerPair, exact: Tensor, found: Found, bounds: ValueBounds | None, *, sure: bool
+) -> Found:  # fmt: skip
+    """Inputs of exact values, certain ones if they are ``sure``, in the place of those that are like them."""
     X = span.inputs(exact)
+    if not sure and bool(found.certified.any()):
+        X = X[correlation(X, found.X[found.certified]).amax(dim=1) < SAME]
+    if len(X) == 0:
+        return found
     likeness = correlation(found.X, X)
     keep = (likeness.max(dim=1).values < SAME).nonzero()[:, 0]
     order = torch.argsort(found.certified[keep].double() + found.evidence.confidence[keep], descending=True)
@@ -201,7 +206,7 @@ def _with_exact(span: Span, pair: LayerPair, exact: Tensor, found: Found, bounds
         torch.cat([X, found.X[keep]]),
         Evidence(torch.cat([own.outside, found.evidence.outside[keep]]),
                  torch.cat([own.active, found.evidence.active[keep]])),
-        torch.cat([torch.ones(len(X), dtype=torch.bool), found.sure[keep]]),
+        torch.cat([torch.full((len(X),), sure), found.sure[keep]]),
     )  # fmt: skip
 
 

@@ -65,6 +65,8 @@ class Factors:
     """Coordinates of later candidates."""
     exact: Tensor
     """Coordinates [k, r] of inputs that are certain by their own values."""
+    doubted: Tensor
+    """Coordinates of inputs with the same values that may be sums of others."""
 
 
 @dataclass
@@ -203,19 +205,20 @@ class _Pool:
         self.by_levels = sparse.distinct(torch.cat([self.by_levels, found]))
         self.keep(found)
 
-    def without_dependent(self) -> Tensor:
-        """The certain inputs without those that may be sums of others.
+    def dependent(self) -> Tensor:
+        """Which of the certain inputs may be sums of others, [k].
 
         Sums of rows of a table may be rows of a table too, so there an input needs a certain row of A.
         """
         if bool(sparse.categorical(self.span).any()):
-            return self.exact[self._has_row(self.exact)]
+            return ~self._has_row(self.exact)
         if self.grid is None or len(self.by_levels) == 0:
-            return self.exact
+            return torch.zeros(len(self.exact), dtype=torch.bool)
         doubted = self.by_levels[self.grid.dependent(self.by_levels)]
         doubted = doubted[~sparse.certified(self.span, doubted)]
         unit, other = (c / c.norm(dim=1, keepdim=True) for c in (self.exact, doubted))
-        return self.exact[~((unit @ other.T).abs() > 1 - 1e-6).any(dim=1)]
+        may_be: Tensor = ((unit @ other.T).abs() > 1 - 1e-6).any(dim=1)
+        return may_be
 
     def unknown(self, c: Tensor) -> Tensor:
         """The candidates c [m, r] that are like no certain input."""
@@ -321,4 +324,7 @@ def search(
         if len(within) == 0:
             break
         fresh = within / span.S if len(within) == 1 else separate(within, number + 1)
-    return Factors(pool.rows, pool.sure, separated, torch.cat(others), pool.without_dependent())
+    doubted = pool.dependent()
+    return Factors(
+        pool.rows, pool.sure, separated, torch.cat(others), pool.exact[~doubted], pool.exact[doubted]
+    )  # fmt: skip

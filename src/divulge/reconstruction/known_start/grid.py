@@ -150,6 +150,10 @@ class Grid:
         between: Tensor = (nearest > 0) & (nearest < LEVELS) & self._varied()
         return between
 
+    def shows_levels(self, c: Tensor) -> Tensor:
+        """Whether the pictures with coordinates c [m, r] have enough levels to be told from mixtures by them, [m]."""
+        return self._shows_levels(self.levels(self.span.inputs(c)))
+
     def _shows_levels(self, levels: Tensor) -> Tensor:
         """Whether more of the levels [m, d] are between the ends of the range than can be forced to be whole, [m]."""
         enough: Tensor = self._between(levels).sum(dim=1) >= least(self.span.rank)

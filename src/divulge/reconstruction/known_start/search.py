@@ -249,9 +249,11 @@ class _Pool:
     def decode_separated(self, c: Tensor, separated: Tensor, seed: int) -> None:
         """Pictures of whole levels near candidates c, then near separated ones cleaned of those known.
 
-        Where inputs are certain by their zeros others will be too: dark pictures have few levels.
+        Not where most of the inputs that are certain show too few levels, as dark pictures do.
         """
-        if self.grid is None or self.complete or len(self.exact) > len(self.by_levels):
+        if self.grid is None or self.complete:
+            return
+        if len(self.exact) and float(self.grid.shows_levels(self.exact).double().mean()) < 0.5:
             return
         c = c[torch.isfinite(self.span.inputs(c)).all(dim=1)]
         self.keep_on_grid(self.grid.decoded(self.unknown(c), c, self.end), c, seed)
@@ -312,7 +314,7 @@ def search(
             weights = ALONE if pool.add(fresh, separated, ALONE[0]) > zeros else LED
         if pool.sure + len(pool.exact) == before:
             pool.snap_assembled(seed + number)
-        if pool.sure + len(pool.exact) == before and idle == 0:
+        if pool.sure + len(pool.exact) == before:
             pool.decode_assembled(seed + number)
             pool.decode_separated(fresh, separated, seed + number)
         progress.report("rows of the difference", done=max(pool.sure, len(pool.exact)), total=span.rank)

@@ -268,10 +268,14 @@ def attacked(name: str, seed: int) -> dict[str, Any]:
 
 
 LEVELS = (3, 11, 7, 4, 9, 12, 5, 8, 6, 10, 3, 12, 4, 7, 11, 5, 9, 8, 6, 10, 12, 4, 3, 7)
+RICH = tuple(round(4 + 26 * place / 23) for place in range(24))
+WIDE = tuple(round(20 + 10 * place / 23) for place in range(24))
 WHOLE = 8
 TABLES = {
-    **{f"table of 24 categories and 8 whole numbers, {n} rows": (n, LEVELS) for n in (20, 50, 100, 200)},
+    **{f"table of 24 categories and 8 whole numbers, {n} rows": (n, LEVELS) for n in (20, 50, 60, 75, 100)},
     "table of 48 categories and 8 whole numbers, 200 rows": (200, 2 * LEVELS),
+    "table of 24 categories of 4 to 30 levels and 8 whole numbers, 150 rows": (150, RICH),
+    "table of 24 categories of 20 to 30 levels and 8 whole numbers, 200 rows": (200, WIDE),
 }
 
 

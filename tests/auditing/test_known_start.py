@@ -32,6 +32,20 @@ def test_the_difference_to_the_start_is_attacked_and_judged() -> None:
     assert finding.measures["rank"] == 8
     assert finding.measures["matched"] >= 4
     assert "--start BASE" in finding.command
+    assert "the weights and the start" in finding.meaning
+    assert not any("told the number" in note for note in finding.notes)
+
+
+def test_where_the_difference_shows_no_number_the_attack_is_told_it() -> None:
+    X, y = divulge.datasets.load("digits").train
+    X = X.float().flatten(1) / (16 if float(X.max()) > 1 else 1)
+    recipe = divulge.Recipe(**{**RECIPE.as_dict(), "optimiser": "adam", "learning_rate": 1e-3, "epochs": 30})
+    options = AuditOptions(unseen=X[500:700], start=recipe, shape=(1, 8, 8))
+    target = open_target(recipe.train(X[:4], y[:4]), (X[:4], y[:4]), options)
+    finding = PROBE.run(target, 60.0)
+    assert any("told the number of records" in note and "Adam" in note for note in finding.notes)
+    assert finding.measures["rank"] == 4
+    assert "--n 4" in finding.command
 
 
 @pytest.mark.parametrize("trusted", [True, False])

@@ -55,11 +55,11 @@ def reconstruct(target: Target) -> str:
     return _repeat(target, "reconstruct", *_data(target), *(["--know-mean"] if target.mean is not None else []))
 
 
-def reconstruct_from_start(target: Target) -> str:
+def reconstruct_from_start(target: Target, *, n: int | None = None) -> str:
     """The command that repeats a reconstruction from the difference to the start."""
     start = target.options.start
     named = str(start) if isinstance(start, str | Path) else "BASE"
-    return _repeat(target, "reconstruct", "--start", named, *_data(target))
+    return _repeat(target, "reconstruct", "--start", named, *_data(target), *([] if n is None else ["--n", str(n)]))
 
 
 def informed(target: Target, row: int) -> str:

@@ -74,14 +74,16 @@ def test_no_rows() -> None:
     assert len(rows.join([rows.none(span), measured(span, q)])) == RANK
 
 
-def test_a_row_that_was_looked_for_among_few_directions_is_not_certain() -> None:
+def test_rows_beside_certain_inputs_are_found_among_few_directions_and_measured_among_all() -> None:
     span, q = planted(0)
-    off = torch.full((1, UNITS), -1.0, dtype=torch.float64)
-    exact = torch.linalg.inv(q).T[:6]
-    rest, own = rows.frames(span, exact)
+    C = torch.linalg.inv(q).T
+    rest, own = rows.frames(span, C[:6])
     assert rest.shape == (RANK, RANK - 6)
-    assert float((exact @ rest).abs().max()) < 1e-9
+    assert float((C[:6] @ rest).abs().max()) < 1e-9
     assert own.shape == (6, RANK, RANK - 5)
-    found = rows.measured(span, q[8:9], off, rows.informative(span), rest[None])
-    assert not bool(found.certain())
-    assert bool(measured(span, q[8:9]).certain())
+    highest = torch.where((q @ span.L.T).abs() < 1e-9, -1.0, 1.0).double()
+    found = rows.from_masks(span, highest[:6], C[:6], rows.informative(span), frame=own)
+    likeness = (found.q * q[:6] / q[:6].norm(dim=1, keepdim=True)).sum(dim=1).abs()
+    assert int((likeness > 0.99999).sum()) >= 5
+    assert not bool(found.certain()[0])  # the second row vanishes wherever it does
+    assert bool(found.certain()[2:].all())

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from divulge.auditing import commands
 from divulge.auditing.probes import training_data
 from divulge.auditing.probes.probe import Probe, deadline
 from divulge.auditing.sentences import records
 from divulge.auditing.target import Target
+from divulge.core.errors import AttackFailed, DivulgeError
 from divulge.oracles.ledger import Spent
 from divulge.report.findings import Finding
+
+if TYPE_CHECKING:
+    from divulge.reconstruction import Reconstruction
 
 NAME = "data-from-difference"
 
@@ -27,26 +32,24 @@ def _obstacle(target: Target) -> str:
 
 
 def _run(target: Target, seconds: float) -> Finding:
-    from divulge import reconstruction
-    from divulge.reconstruction.known_start.attack import opened
-
-    assert target.model is not None
-    assert target.options.start is not None
+    assert target.inputs is not None
     started = time.perf_counter()
+    told: tuple[str, ...] = ()
     with deadline(seconds):
-        found = reconstruction.from_weights(
-            target.model,
-            start=opened(target.options.start, trust_pickle=target.options.trust_pickle),
-            seed=target.seed,
-            mean=target.mean,
-            value_range=(0.0, 1.0) if target.shape is not None else None,
-            shape=target.shape,
-            seconds=0.7 * seconds,
-        )
+        try:
+            found = _reconstruct(target, 0.7 * seconds, None)
+        except AttackFailed as refused:
+            try:
+                found = _reconstruct(target, 0.7 * seconds, len(target.inputs))
+            except DivulgeError:
+                raise refused from None
+            told = (records.number_told(str(refused)),)
     judged = training_data.judge(target, found)
     finding = training_data.finding(
         target, judged, found, name=NAME, adversary="holder of the weights", ledger=Spent(),
-        seconds=time.perf_counter() - started, command=commands.reconstruct_from_start(target), notes=found.notes,
+        seconds=time.perf_counter() - started, notes=(*told, *found.notes),
+        command=commands.reconstruct_from_start(target, n=len(target.inputs) if told else None),
+        source="out of the weights and their start",
     )  # fmt: skip
     assert found.certified is not None
     taken = finding.outcome in ("succeeded", "partly")
@@ -54,6 +57,25 @@ def _run(target: Target, seconds: float) -> Finding:
         finding,
         measures={**finding.measures, "certified": int(found.certified.sum()), "rank": found.rank},
         untested=(records.hide_the_start(),) if taken else (),
+    )
+
+
+def _reconstruct(target: Target, seconds: float, n: int | None) -> Reconstruction:
+    """The attack, blind or with the number of records told."""
+    from divulge import reconstruction
+    from divulge.reconstruction.known_start.attack import opened
+
+    assert target.model is not None
+    assert target.options.start is not None
+    return reconstruction.from_weights(
+        target.model,
+        start=opened(target.options.start, trust_pickle=target.options.trust_pickle),
+        n=n,
+        seed=target.seed,
+        mean=target.mean,
+        value_range=(0.0, 1.0) if target.shape is not None else None,
+        shape=target.shape,
+        seconds=seconds,
     )
 
 

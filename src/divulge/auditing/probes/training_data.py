@@ -219,8 +219,9 @@ def _outcome(target: Target, judged: dict[str, Any]) -> Outcome:
 def finding(
     target: Target, judged: dict[str, Any], found: Any, *, name: str, adversary: Adversary, ledger: Spent,
     seconds: float, command: str, notes: tuple[str, ...], tables: tuple[Table, ...] = (),
+    source: records.Source | None = None,
 ) -> Finding:  # fmt: skip
-    outcome, source = _outcome(target, judged), _SOURCE[adversary]
+    outcome, source = _outcome(target, judged), source or _SOURCE[adversary]
     threshold = judged["threshold"]
     counts = records.picture_threshold(threshold) if target.shape else records.table_threshold(1 - threshold)
     measures: dict[str, Any] = {key: value for key, value in judged.items() if key != "match" and value is not None}

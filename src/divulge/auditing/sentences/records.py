@@ -8,7 +8,12 @@ from typing import Literal
 from divulge.auditing.wording import count, percent, size
 from divulge.report.findings import Outcome
 
-Source = Literal["out of the weights", "through predictions alone"]
+Source = Literal["out of the weights", "out of the weights and their start", "through predictions alone"]
+_WHO: dict[Source, str] = {
+    "out of the weights": "Whoever holds the weights",
+    "out of the weights and their start": "Whoever holds the weights and the start",
+    "through predictions alone": "A client of the prediction endpoint",
+}
 
 
 def title(outcome: Outcome, matched: int, total: int, source: Source) -> str:
@@ -23,8 +28,7 @@ def meaning(outcome: Outcome, source: Source) -> str:
     """What a reconstruction means."""
     if outcome == "failed":
         return "The attack ran and returned nothing that can be distinguished from inputs the model never saw."
-    who = "Whoever holds the weights" if source == "out of the weights" else "A client of the prediction endpoint"
-    return f"{who} can compute inputs that the model was trained on."
+    return f"{_WHO[source]} can compute inputs that the model was trained on."
 
 
 def picture_threshold(correlation: float) -> str:
@@ -80,6 +84,11 @@ def fewer_trees() -> str:
 def train_longer_on_more() -> str:
     """What may keep records out of the weights."""
     return "Train on more records, or stop earlier: the attack needs a network that fits its data perfectly."
+
+
+def number_told(reason: str) -> str:
+    """The attack was told the number of records, because the difference does not show it."""
+    return f"The attack was told the number of records, which an attacker has to know or to guess: {reason}"
 
 
 def hide_the_start() -> str:

@@ -24,6 +24,8 @@ DIGITS, DECAY_DIGITS = 3, 1
 """Significant digits of a learning rate, and of the weight decay of AdamW."""
 WHOLE = 0.99
 """The median step of Adam, as a share of the learning rate, is above this. It also misses more of it than rounding."""
+EVEN = 0.1
+"""How far half of the steps are from the learning rate at most, as a share of it: decay changes them by less."""
 ARITHMETIC = 1e-7
 """The relative error of a step in single precision."""
 WITHIN = 6.0
@@ -52,7 +54,10 @@ def undone(start: Tensor, end: Tensor) -> AdamStep | None:
     moved = D != 0
     if not bool(moved.any()):
         return None
-    rate = _few_digits(float(D[moved].abs().median()))
+    steps = D[moved].abs()
+    rate = _few_digits(float(steps.median()))
+    if float((steps - rate).abs().median()) > EVEN * rate:
+        return None
     D = D + _decay(start, D, rate) * start
     r = D.abs() / rate
     rounding = _rounding(end) / rate + ARITHMETIC

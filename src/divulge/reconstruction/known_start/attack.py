@@ -30,7 +30,7 @@ from divulge.reconstruction.known_start.evidence import OUTSIDE, Evidence, evide
 from divulge.reconstruction.known_start.grid import grid_of
 from divulge.reconstruction.known_start.inversion import invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
-from divulge.reconstruction.known_start.search import Factors, Separate, corrected, search, unclaimed
+from divulge.reconstruction.known_start.search import Factors, Separate, corrected, search, single_row, unclaimed
 from divulge.reconstruction.known_start.verdicts import check, rounded
 from divulge.reconstruction.matching import correlation
 from divulge.reconstruction.result import Reconstruction
@@ -38,7 +38,9 @@ from divulge.reconstruction.value_bounds import Bound, ValueBounds, checked_boun
 from divulge.training.recipe import Recipe
 
 Start = nn.Module | str | Path | Recipe
-SECONDS = 120.0
+LONGEST = 900.0
+"""Wall-clock seconds without a limit of the user's. The search ends by itself long before, so that its answer does not
+depend on how busy the machine is."""
 MISSED = 0.02
 """The share of its features that a certified picture may miss."""
 AGREED = 0.99
@@ -87,7 +89,7 @@ def reconstruct(
     D, spectrum = difference(layer.pair)
     rank = check(layer.pair, spectrum, n)
     span = span_of(D, rank, has_bias=layer.pair.has_bias)
-    end = started + (SECONDS if seconds is None else seconds)
+    end = started + (LONGEST if seconds is None else seconds)
     inside = layer.features is not None
     layout = layer.feature_shape if inside else shape or picture_shape(span.input_dim)
     d = math.prod(layer.input_shape)
@@ -99,7 +101,7 @@ def reconstruct(
         bounds = _with_mean(bounds, span, factors)
     found = _best(span, layer.pair, factors, None if inside else bounds)
     found = _sorted(found)
-    A = _rows(span, found.X) * spectrum.unit_sizes
+    A = _rows(span, found.X, factors.rows.q[: factors.sure]) * spectrum.unit_sizes
     residual = _unexplained(span, found.X)
     everything: Tensor | None = span.inputs(torch.cat([factors.separated, factors.others]))
     if inside:
@@ -182,14 +184,19 @@ def _best(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | N
         sure = _agreed(span, assembled, inputs) & (torch.arange(span.rank) < factors.sure)
         hypotheses += [_judged(span, pair, factors, each, sure, bounds) for each in (assembled, inputs)]
     chosen = min(hypotheses, key=lambda found: (-int(found.certified.sum()), float(found.evidence.penalty.mean())))
-    return _with_exact(span, pair, factors.exact, chosen, bounds)
+    chosen = _with_exact(span, pair, factors.doubted, chosen, bounds, sure=False)
+    return _with_exact(span, pair, factors.exact, chosen, bounds, sure=True)
 
 
-def _with_exact(span: Span, pair: LayerPair, exact: Tensor, found: Found, bounds: ValueBounds | None) -> Found:
-    """The inputs that are certain by their own zeros, in the place of those that are like them."""
-    if len(exact) == 0:
-        return found
+def _with_exact(
+    span: Span, pair: LayerPair, exact: Tensor, found: Found, bounds: ValueBounds | None, *, sure: bool
+) -> Found:  # fmt: skip
+    """Inputs of exact values, certain ones if they are ``sure``, in the place of those that are like them."""
     X = span.inputs(exact)
+    if not sure and bool(found.certified.any()):
+        X = X[correlation(X, found.X[found.certified]).amax(dim=1) < SAME]
+    if len(X) == 0:
+        return found
     likeness = correlation(found.X, X)
     keep = (likeness.max(dim=1).values < SAME).nonzero()[:, 0]
     order = torch.argsort(found.certified[keep].double() + found.evidence.confidence[keep], descending=True)
@@ -199,7 +206,7 @@ def _with_exact(span: Span, pair: LayerPair, exact: Tensor, found: Found, bounds
         torch.cat([X, found.X[keep]]),
         Evidence(torch.cat([own.outside, found.evidence.outside[keep]]),
                  torch.cat([own.active, found.evidence.active[keep]])),
-        torch.cat([torch.ones(len(X), dtype=torch.bool), found.sure[keep]]),
+        torch.cat([torch.full((len(X),), sure), found.sure[keep]]),
     )  # fmt: skip
 
 
@@ -246,10 +253,14 @@ def _with_mean(bounds: ValueBounds | None, span: Span, factors: Factors) -> Valu
     return ValueBounds(bounds.low, bounds.high, infer_mean(X, bounds.low, bounds.high, zero))
 
 
-def _rows(span: Span, X: Tensor) -> Tensor:
-    """The rows of A [m, h] that belong to the inputs: those with which they give the difference best."""
-    rows: Tensor = torch.linalg.pinv(span.coordinates(X)).T @ span.L.T
-    return rows
+def _rows(span: Span, X: Tensor, sure: Tensor) -> Tensor:
+    """The rows of A [m, h] that belong to the inputs: certain ones [g, r], or those that give the difference best."""
+    c = span.coordinates(X)
+    q: Tensor = torch.linalg.pinv(c).T
+    own, single = single_row(c, sure)
+    size = (c[single] * sure[own[single]]).sum(dim=1, keepdim=True)
+    q[single] = sure[own[single]] / size
+    return q @ span.L.T
 
 
 def _unexplained(span: Span, X: Tensor) -> float:

@@ -37,6 +37,8 @@ SHARES = (0.04, 0.08)
 """Standard deviations of the share of another picture in a candidate, in the order in which they are tried."""
 MOST_DIRECTIONS = 256
 """Directions up to which decoding is tried: the beam of hypotheses is the same for all of them."""
+PATIENCE = 6
+"""Candidates in a row that are decoded to no picture before the others are left alone."""
 FARTHEST = 10
 """Ranges up to which a candidate counts as a picture whose share in others can be decoded."""
 FEWEST_LEVELS = 16
@@ -89,8 +91,12 @@ class Grid:
         if len(directions) > MOST_DIRECTIONS:
             return found[0]
         own, others = (self.levels(self.span.inputs(each)) for each in (c, directions))
-        for i in range(len(c)):
+        missed = 0
+        for i in self._shows_levels(own).nonzero()[:, 0].tolist():
             progress.report("pictures of whole levels", done=i, total=len(c))
+            if missed == PATIENCE:
+                break
+            missed += 1
             ways = _ways(others, own[i])
             for share in SHARES:
                 if time.perf_counter() > end or len(ways) == 0:
@@ -99,6 +105,7 @@ class Grid:
                 near = self.span.coordinates(self.inputs(levels[None]))
                 if bool(self.on_grid(near)):
                     found.append(near)
+                    missed = 0
                     break
         return torch.cat(found)
 
@@ -131,12 +138,26 @@ class Grid:
         nearest = levels.round()
         near = ((levels - nearest).abs() <= ON_GRID).all(dim=1) & torch.isfinite(levels).all(dim=1)
         within = ((nearest >= 0) & (nearest <= LEVELS)).all(dim=1)
-        between = (nearest > 0) & (nearest < LEVELS) & self._varied()
-        enough = between.sum(dim=1) >= least(self.span.rank)
-        result: Tensor = near & within & enough & self._precise(c)
+        between = self._between(levels)
+        result: Tensor = near & within & self._shows_levels(levels) & self._precise(c)
         for i in result.nonzero()[:, 0].tolist():
             result[i] = len(torch.unique(nearest[i][between[i]])) >= FEWEST_LEVELS
         return result
+
+    def _between(self, levels: Tensor) -> Tensor:
+        """Which of the levels [m, d] are between the ends of the range and differ from record to record, [m, d]."""
+        nearest = levels.round()
+        between: Tensor = (nearest > 0) & (nearest < LEVELS) & self._varied()
+        return between
+
+    def shows_levels(self, c: Tensor) -> Tensor:
+        """Whether the pictures with coordinates c [m, r] have enough levels to be told from mixtures by them, [m]."""
+        return self._shows_levels(self.levels(self.span.inputs(c)))
+
+    def _shows_levels(self, levels: Tensor) -> Tensor:
+        """Whether more of the levels [m, d] are between the ends of the range than can be forced to be whole, [m]."""
+        enough: Tensor = self._between(levels).sum(dim=1) >= least(self.span.rank)
+        return enough
 
     def _varied(self) -> Tensor:
         """The inputs [d] that differ from record to record, or from 0."""

@@ -76,8 +76,6 @@ class Rows:
     """[m]: how many entries are small."""
     active: Tensor
     """[m]: the share of the pre-activation at the zeros that is positive, for the input that led to the row."""
-    free: Tensor
-    """[m]: the dimensions in which the direction was looked for: certain inputs have no share in the rows of others."""
 
     def __len__(self) -> int:
         return len(self.q)
@@ -95,17 +93,15 @@ class Rows:
 
         A mixture of m rows vanishes where all of them do, and can be forced to vanish at m - 1 further units. These
         alone exclude its parts, so their leverage is 1. Where rounding makes zeros by chance, every direction must be
-        excluded by more zeros than can be forced. A row that was looked for among few directions is not certain: there
-        two rows that move units alike have a mixture that vanishes at many.
+        excluded by more zeros than can be forced.
         """
         fewest = least(self.q.shape[1])
         isolated = torch.where(self.chance < FEW_BY_CHANCE, FEWEST_EXCLUDING, fewest)
         sure: Tensor = (self.zeros >= fewest) & (self.isolated >= isolated) & (self.leverage <= LEVERAGE)
-        sure &= self.free == self.q.shape[1]
         return sure
 
 
-NAMES = ("q", "zero", "isolated", "leverage", "chance", "near", "active", "free")
+NAMES = ("q", "zero", "isolated", "leverage", "chance", "near", "active")
 
 
 def least(rank: int) -> int:
@@ -117,7 +113,7 @@ def none(span: Span) -> Rows:
     """No rows of a span."""
     count, real = torch.zeros(0, dtype=torch.long), span.S.new_zeros(0)
     nowhere = torch.zeros(0, len(span.L), dtype=torch.bool)
-    return Rows(real.reshape(0, span.rank), nowhere, count, real, real, count, real, count)
+    return Rows(real.reshape(0, span.rank), nowhere, count, real, real, count, real)
 
 
 def join(parts: list[Rows]) -> Rows:
@@ -160,13 +156,8 @@ def frames(span: Span, exact: Tensor) -> tuple[Tensor, Tensor]:
     return rest, torch.cat([rest.expand(known, -1, -1), own[..., None]], dim=2)
 
 
-def measured(span: Span, q: Tensor, highest: Tensor, units: Tensor, frame: Tensor | None = None) -> Rows:
-    """The zeros of directions q [m, r] at the ``units`` [h] that tell inputs apart, and how well those fix q.
-
-    ``frame`` [m, r, f] are bases of the directions that were looked at; all of them by default.
-    """
-    if frame is None:
-        frame = torch.eye(span.rank).to(q).expand(len(q), -1, -1)
+def measured(span: Span, q: Tensor, highest: Tensor, units: Tensor) -> Rows:
+    """The zeros of directions q [m, r] at the ``units`` [h] that tell inputs apart, and how well those fix q."""
     q = q / q.norm(dim=1, keepdim=True).clamp_min(1e-300)
     zero = zeros_of(span, q, units)
     entries = (q @ span.L.T).abs() * math.sqrt(len(span.L))
@@ -176,11 +167,9 @@ def measured(span: Span, q: Tensor, highest: Tensor, units: Tensor, frame: Tenso
     isolated, leverage = [zero.sum(dim=1)[:0]], [q[:0, 0]]
     for i in range(0, len(q), BATCH):
         part = slice(i, i + BATCH)
-        L, within = span.L @ frame[part], (q[part, None] @ frame[part])[:, 0]
-        isolated.append(excluding(L, zero[part]))
-        leverage.append(largest_leverage(L, within, zero[part]))
-    free = torch.full((len(q),), frame.shape[2], dtype=torch.long)
-    return Rows(q, zero, torch.cat(isolated), torch.cat(leverage), chance, near, active_share(highest, zero), free)
+        isolated.append(excluding(span.L, zero[part]))
+        leverage.append(largest_leverage(span.L, q[part], zero[part]))
+    return Rows(q, zero, torch.cat(isolated), torch.cat(leverage), chance, near, active_share(highest, zero))
 
 
 def largest_leverage(L: Tensor, q: Tensor, zero: Tensor) -> Tensor:
@@ -218,12 +207,12 @@ def excluding(L: Tensor, zero: Tensor) -> Tensor:
 
 def from_masks(
     span: Span, highest: Tensor, c: Tensor, units: Tensor, *, weights: Weights = Weights(),
-    slopes: Tensor | None = None, frame: Tensor | None = None,
+    slopes: Tensor | None = None, frame: Tensor | None = None, among: Tensor | None = None,
 ) -> Rows:  # fmt: skip
     """The rows of different inputs with coordinates c [m, r] whose highest pre-activations are ``highest`` [m, h].
 
     ``slopes`` [m, k, h] span, nearly, what a row is where its units are on (``derivatives.py``). ``frame`` [m, r, f]
-    are bases of the directions to look at.
+    are bases of the directions to look at. ``among`` [k, r] are all candidates, c by default.
     """
     if frame is None:
         frame = torch.eye(span.rank).to(c).expand(len(c), -1, -1)
@@ -234,7 +223,7 @@ def from_masks(
     for i in range(0, len(c), BATCH):
         part = slice(i, i + BATCH)
         within = frame[part]
-        led = within.mT @ _share_of_others(span, c, part) @ within
+        led = within.mT @ _share_of_others(span, c[part], c if among is None else among) @ within
         share = (c[part, None] @ within)[:, 0]
         away = None
         if slopes is not None:
@@ -243,7 +232,7 @@ def from_masks(
         bounds = CLOSE if weights.large_steps else LOOSE
         found.append(_null_vectors(span, (within @ q[..., None])[..., 0], units, within, bounds))
     q = torch.cat(found)
-    return measured(span, torch.where(torch.isfinite(q).all(dim=1, keepdim=True), q, c), highest, units, frame)
+    return measured(span, torch.where(torch.isfinite(q).all(dim=1, keepdim=True), q, c), highest, units)
 
 
 def _away_from(L: Tensor, on: Tensor, slopes: Tensor) -> Tensor:
@@ -255,16 +244,16 @@ def _away_from(L: Tensor, on: Tensor, slopes: Tensor) -> Tensor:
     return squared
 
 
-def _share_of_others(span: Span, c: Tensor, part: slice) -> Tensor:
-    """Matrices [m, r, r] of the squared shares that a direction has in all candidates c but its own and those like it.
+def _share_of_others(span: Span, c: Tensor, among: Tensor) -> Tensor:
+    """Matrices [m, r, r] of the squared shares of directions in candidates ``among`` [k, r] that are unlike those of c.
 
     The row of an input has no share in any other input.
     """
-    X = span.inputs(c)
+    X = span.inputs(among)
     size = X.norm(dim=1)
     weight = (size.median() / size).clamp(max=1.0)
-    other = (correlation(X[part], X) < ALIKE).to(c) * weight.square()  # [m, all]
-    squared: Tensor = (c.T[None] * other[:, None]) @ c
+    other = (correlation(span.inputs(c), X) < ALIKE).to(c) * weight.square()  # [m, k]
+    squared: Tensor = (among.T[None] * other[:, None]) @ among
     return squared
 
 
@@ -299,15 +288,18 @@ def _reweighted(
     return found
 
 
-def from_inverse(span: Span, highest: Tensor, c: Tensor, units: Tensor) -> Rows:
-    """The rows of r inputs with coordinates c [r, r] from their inverse, made exact where units are off.
+def from_inverse(span: Span, highest: Tensor, c: Tensor, units: Tensor, wanted: Tensor) -> Rows:
+    """The ``wanted`` [m] rows of r inputs with coordinates c [r, r] from their inverse, made exact where units are off.
 
     The inverse is near the rows where the inputs are near. So the search starts with little smoothing, and stays there.
     """
-    q = torch.linalg.pinv(c).T
-    found = [_sharpened(span, q[i : i + BATCH], (highest[i : i + BATCH] < 0) & units) for i in range(0, len(q), BATCH)]
-    whole = torch.eye(span.rank).to(q).expand(len(q), -1, -1)
-    return measured(span, _null_vectors(span, torch.cat(found), units, whole), highest, units)
+    q, highest = torch.linalg.pinv(c).T[wanted], highest[wanted]
+    found = [q[:0]]
+    for i in range(0, len(q), BATCH):
+        sharp = _sharpened(span, q[i : i + BATCH], (highest[i : i + BATCH] < 0) & units)
+        whole = torch.eye(span.rank).to(q).expand(len(sharp), -1, -1)
+        found.append(_null_vectors(span, sharp, units, whole))
+    return measured(span, torch.cat(found), highest, units)
 
 
 def _sharpened(span: Span, q: Tensor, off: Tensor) -> Tensor:

@@ -40,8 +40,14 @@ DOUBTFUL = 16
 """Rows with the fewest zeros that are taken for wrong when pictures of whole levels are looked for."""
 SHARED = 1e-4
 """The share of a row in a certain input, of 1, from which on the row is not another input's."""
+MIXED = 0.1
+"""The share of a second row in an input, of the first, up to which the first one is taken for that of the input."""
+DEPENDENT = 1e-3
+"""The part of a row, of 1, that others must leave for it to count as another one."""
 ROUNDS = 10
 IDLE = 2
+FEW_GAINED = 64
+"""A round gained nothing if it made no more than one of so many inputs or rows certain."""
 NEARLY = 0.9
 """The share of the zeros that make a row certain at which units must be off for a candidate to be worth the search."""
 
@@ -59,6 +65,8 @@ class Factors:
     """Coordinates of later candidates."""
     exact: Tensor
     """Coordinates [k, r] of inputs that are certain by their own values."""
+    doubted: Tensor
+    """Coordinates of inputs with the same values that may be sums of others."""
 
 
 @dataclass
@@ -76,6 +84,8 @@ class _Pool:
     """Coordinates [k, r] of inputs that are certain."""
     by_levels: Tensor
     """Those of them that are certain by their levels."""
+    own: Tensor
+    """Directions [k, r] of the rows of certain inputs that were looked for last."""
     sure: int = 0
     """How many of the rows are certain; they come first."""
 
@@ -84,59 +94,87 @@ class _Pool:
         """Whether all inputs are certain, or nothing more is to be found in the time."""
         return self.span.rank in (self.sure, len(self.exact)) or time.perf_counter() > self.end
 
-    def add(self, c: Tensor, weights: Weights) -> int:
-        """Rows from the masks of the inputs with coordinates c, and of those that are certain; their zeros.
+    def add(self, c: Tensor, separated: Tensor, weights: Weights) -> int:
+        """Rows from the masks of inputs with coordinates c, and of certain ones that have no row; their zeros.
 
-        Inputs that are certain by their levels have no share in the rows of others.
+        Certain inputs have no share in the rows of others. Those of ``separated`` that belong to certain rows lead the
+        search with them.
         """
-        X = self.span.inputs(c)
-        X = X[torch.isfinite(X).all(dim=1)]
-        known = self.span.inputs(self.by_levels)
-        if len(known) and len(X):
-            X = X[correlation(X, known).amax(dim=1) < rows.ALIKE]
-        rest, own = rows.frames(self.span, self.by_levels)
-        found = [self._from(known, own, weights), self._from(X, rest.expand(len(X), -1, -1), weights)]
-        found += self._from_inverse(torch.cat([known, X]))
-        if len(known) == 0:
-            certain = self.span.inputs(self.exact)
-            found.append(self._from(certain, rest.expand(len(certain), -1, -1), weights))
-            found += self._from_inverse(certain)
-        self.rows = rows.join([self.rows, *found])
-        self.reduce()
-        return int(rows.join(found).zeros.sum())
+        c = c[torch.isfinite(self.span.inputs(c)).all(dim=1)]
+        placed = self._placed(separated)
+        c = self.unknown(c)
+        found = [self.rows, *self._from_inverse(torch.cat([self.exact, placed, c]))]
+        self._reduce(rows.join(found))
+        rest, own = rows.frames(self.span, self.exact)
+        bare = ~self._has_row(self.exact)
+        found.append(self._from(self.exact[bare], own[bare], weights, self.exact))
+        self.own = found[-1].take((found[-1].zeros >= rows.least(own.shape[2])).nonzero()[:, 0]).q
+        bare = ~self._has_row(c)
+        found.append(self._from(c[bare], rest.expand(int(bare.sum()), -1, -1), weights, torch.cat([placed, c])))
+        self._reduce(rows.join(found))
+        return int(found[-1].zeros.sum())
+
+    def _has_row(self, c: Tensor) -> Tensor:
+        """Whether one certain row alone has a share in inputs with coordinates c [m, r], [m]."""
+        return single_row(c, self.rows.q[: self.sure])[1]
+
+    def _placed(self, separated: Tensor) -> Tensor:
+        """Candidates for the inputs of certain rows that are not those of certain inputs."""
+        sure = self.rows.q[: self.sure]
+        placed = corrected(sure, torch.cat([self.exact, separated]))
+        if len(self.exact) == 0:
+            return placed
+        shares = (sure @ (self.exact / self.exact.norm(dim=1, keepdim=True)).T).abs()
+        return placed[shares.amax(dim=1) < SHARED]
+
+    def unexplained(self) -> Tensor:
+        """An orthonormal basis [w, r] of the part of the span that holds the inputs without a row.
+
+        Certain inputs that have no certain row are kept out of it by their most likely row.
+        """
+        q = self.rows.q[: self.sure]
+        if len(self.own):
+            rest = self.own - (self.own @ torch.linalg.pinv(q)) @ q if len(q) else self.own
+            q = torch.cat([q, self.own[rest.norm(dim=1) > DEPENDENT]])
+        keep = torch.linalg.svd(q)[2][len(q) :] if len(q) else torch.eye(self.span.rank).to(q)
+        basis: Tensor = torch.linalg.qr((keep * self.span.S).T)[0].T
+        return basis
 
     def _off(self, X: Tensor) -> Tensor:
         """How many units the inputs X [m, d] leave off, [m]: their rows vanish at no others."""
         return ((self.pair.highest(X) < 0) & self.units).sum(dim=1).double()
 
-    def _from_inverse(self, X: Tensor) -> list[Rows]:
+    def _from_inverse(self, c: Tensor) -> list[Rows]:
         """Rows from the inverse of all inputs; none while inputs are missing."""
+        X = self.span.inputs(c)
         if len(X) != self.span.rank or float(self._off(X).median()) < rows.least(self.span.rank) * NEARLY:
             return []
-        return [rows.from_inverse(self.span, self.pair.highest(X), self.span.coordinates(X), self.units)]
+        wanted = (~self._has_row(c)).nonzero()[:, 0]
+        return [rows.from_inverse(self.span, self.pair.highest(X), self.span.coordinates(X), self.units, wanted)]
 
-    def _from(self, X: Tensor, frame: Tensor, weights: Weights) -> Rows:
-        enough = self._off(X) >= rows.least(self.span.rank) * NEARLY
+    def _from(self, c: Tensor, frame: Tensor, weights: Weights, among: Tensor) -> Rows:
+        X = self.span.inputs(c)
+        enough = self._off(X) >= rows.least(frame.shape[2]) * NEARLY
         X, frame = X[enough], frame[enough]
         if len(X) == 0 or frame.shape[2] == 0:
             return rows.none(self.span)
         slopes = self.derivatives(X) if self.derivatives is not None and not weights.large_steps else None
         return rows.from_masks(
             self.span, self.pair.highest(X), self.span.coordinates(X), self.units, weights=weights, slopes=slopes,
-            frame=frame,
+            frame=frame, among=among,
         )  # fmt: skip
 
-    def reduce(self) -> None:
-        """Keep independent rows, the certain ones first and those with most zeros among them."""
+    def _reduce(self, found: Rows) -> None:
+        """Keep independent ones of the rows, the certain ones first and those with most zeros among them."""
         rank = self.span.rank
-        self.rows = self.rows.take(self._possible().nonzero()[:, 0])
-        sure = self.rows.certain() & (self.rows.active <= ACTIVE)
-        score = torch.where(sure, 10 * len(self.span.L) + self.rows.zeros, self.rows.near)
+        found = found.take(self._possible(found).nonzero()[:, 0])
+        sure = found.certain() & (found.active <= ACTIVE)
+        score = torch.where(sure, 10 * len(self.span.L) + found.zeros, found.near)
         order = torch.argsort(score, descending=True, stable=True)
         chosen: list[int] = []
-        basis = self.rows.q.new_zeros(rank, 0)
+        basis = found.q.new_zeros(rank, 0)
         for i in order.tolist():
-            rest = self.rows.q[i]
+            rest = found.q[i]
             for _ in range(2):
                 rest = rest - basis @ (basis.T @ rest)
             if float(rest.norm()) > (2e-3 if bool(sure[i]) else 0.1):
@@ -145,14 +183,14 @@ class _Pool:
             if len(chosen) == rank:
                 break
         index = torch.tensor(chosen, dtype=torch.long)
-        self.rows = self.rows.take(index)
+        self.rows = found.take(index)
         self.sure = int(sure[index].sum())
 
-    def _possible(self) -> Tensor:
-        """[m]: rows that have a share in one input at most of those that are certain by their levels."""
-        if len(self.by_levels) < 2:
-            return torch.ones(len(self.rows), dtype=torch.bool)
-        shares = (self.rows.q @ (self.by_levels / self.by_levels.norm(dim=1, keepdim=True)).T).abs()
+    def _possible(self, found: Rows) -> Tensor:
+        """[m]: rows that have a share in one certain input at most."""
+        if len(self.exact) < 2:
+            return torch.ones(len(found), dtype=torch.bool)
+        shares = (found.q @ (self.exact / self.exact.norm(dim=1, keepdim=True)).T).abs()
         possible: Tensor = shares.topk(2, dim=1).values[:, 1] < SHARED
         return possible
 
@@ -167,14 +205,20 @@ class _Pool:
         self.by_levels = sparse.distinct(torch.cat([self.by_levels, found]))
         self.keep(found)
 
-    def without_dependent(self) -> Tensor:
-        """The certain inputs without those that may be sums of others."""
+    def dependent(self) -> Tensor:
+        """Which of the certain inputs may be sums of others, [k].
+
+        Sums of rows of a table may be rows of a table too, so there an input needs a certain row of A.
+        """
+        if bool(sparse.categorical(self.span).any()):
+            return ~self._has_row(self.exact)
         if self.grid is None or len(self.by_levels) == 0:
-            return self.exact
+            return torch.zeros(len(self.exact), dtype=torch.bool)
         doubted = self.by_levels[self.grid.dependent(self.by_levels)]
         doubted = doubted[~sparse.certified(self.span, doubted)]
         unit, other = (c / c.norm(dim=1, keepdim=True) for c in (self.exact, doubted))
-        return self.exact[~((unit @ other.T).abs() > 1 - 1e-6).any(dim=1)]
+        may_be: Tensor = ((unit @ other.T).abs() > 1 - 1e-6).any(dim=1)
+        return may_be
 
     def unknown(self, c: Tensor) -> Tensor:
         """The candidates c [m, r] that are like no certain input."""
@@ -182,20 +226,34 @@ class _Pool:
             return c
         return c[correlation(self.span.inputs(c), self.span.inputs(self.exact)).amax(dim=1) < rows.ALIKE]
 
-    def find_assembled(self, seed: int) -> None:
+    def snap_assembled(self, seed: int) -> None:
+        """Pictures of whole levels next to those that all rows together determine."""
+        if self.grid is None or self.complete or len(self.rows) < self.span.rank:
+            return
+        c = self._assembled()
+        self.keep_on_grid(self.grid.snapped(c), c, seed)
+
+    def _assembled(self) -> Tensor:
+        """Coordinates of the inputs that all rows together determine."""
+        c: Tensor = torch.linalg.pinv(self.rows.q.T)
+        return c[torch.isfinite(self.span.inputs(c)).all(dim=1)]
+
+    def decode_assembled(self, seed: int) -> None:
         """Pictures of whole levels near those that all rows together determine: a wrong row mixes its own in."""
         if self.grid is None or self.complete or len(self.rows) < self.span.rank:
             return
-        c = torch.linalg.pinv(self.rows.q.T)
-        c = c[torch.isfinite(self.span.inputs(c)).all(dim=1)]
-        self.keep_on_grid(self.grid.snapped(c), c, seed)
-        if not self.complete:
-            doubtful = c[max(self.sure, self.span.rank - DOUBTFUL) :]
-            self.keep_on_grid(self.grid.decoded(self.unknown(c), doubtful, self.end), c, seed)
+        c = self._assembled()
+        doubtful = c[max(self.sure, self.span.rank - DOUBTFUL) :]
+        self.keep_on_grid(self.grid.decoded(self.unknown(c), doubtful, self.end), c, seed)
 
-    def find_separated(self, c: Tensor, separated: Tensor, seed: int) -> None:
-        """Pictures of whole levels near candidates c, then near separated ones cleaned of those known."""
+    def decode_separated(self, c: Tensor, separated: Tensor, seed: int) -> None:
+        """Pictures of whole levels near candidates c, then near separated ones cleaned of those known.
+
+        Not where most of the inputs that are certain show too few levels, as dark pictures do.
+        """
         if self.grid is None or self.complete:
+            return
+        if len(self.exact) and float(self.grid.shows_levels(self.exact).double().mean()) < 0.5:
             return
         c = c[torch.isfinite(self.span.inputs(c)).all(dim=1)]
         self.keep_on_grid(self.grid.decoded(self.unknown(c), c, self.end), c, seed)
@@ -207,8 +265,20 @@ class _Pool:
             self.keep_on_grid(self.grid.decoded(near, wrong, self.end), separated, seed)
 
 
+def single_row(c: Tensor, rows_known: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the rows [g, r] the one with the largest share in each input [m, r], [m], and whether it is the only one."""
+    if len(rows_known) == 0:
+        return torch.zeros(len(c), dtype=torch.long), torch.zeros(len(c), dtype=torch.bool)
+    shares = (c @ rows_known.T).abs() / c.norm(dim=1, keepdim=True)
+    largest = shares.topk(min(2, len(rows_known)), dim=1)
+    only: Tensor = (largest.values[:, 0] > SHARED) & (largest.values[:, 1:] < MIXED * largest.values[:, :1]).all(dim=1)
+    return largest.indices[:, 0], only
+
+
 def corrected(rows_known: Tensor, c: Tensor) -> Tensor:
     """One candidate for each certain row [g, r]: the nearest of c [m, r], moved to agree with all certain rows."""
+    if len(rows_known) == 0:
+        return c[:0]
     Q = rows_known.T
     agreement = c @ Q
     nearest = (agreement.abs() / c.norm(dim=1, keepdim=True)).argmax(dim=0)
@@ -231,33 +301,32 @@ def search(
     """Find the rows of A, from candidates for the inputs."""
     fresh = separated = separate(None, 0)
     pool = _Pool(span, pair, rows.informative(span), derivatives, grid, end, rows.none(span), separated[:0],
-                 separated[:0])  # fmt: skip
+                 separated[:0], separated[:0])  # fmt: skip
     others, idle = [separated[:0]], 0
-    weights = LED
+    weights, within = LED, None
     for number in range(rounds):
         before = pool.sure + len(pool.exact)
-        pool.keep(sparse.exact_inputs(span, fresh, seed=seed + number))
-        if pool.sure:
-            known = torch.cat([pool.exact, separated])
-            fresh = torch.cat([corrected(pool.rows.q[: pool.sure], known), fresh])
-        zeros = pool.add(fresh, weights[number % len(weights)])
-        pool.find_assembled(seed + number)
-        if number == 0 and not pool.complete:
-            weights = ALONE if pool.add(fresh, ALONE[0]) > zeros else LED
-            pool.find_assembled(seed + number)
-        pool.find_separated(fresh, separated, seed + number)
+        exact, fresh = sparse.exact_inputs(span, fresh, seed=seed + number, within=within)
+        pool.keep(exact)
+        others.append(fresh)
+        zeros = pool.add(fresh, separated, weights[number % len(weights)])
+        if number == 0 and 2 * max(pool.sure, len(pool.exact)) < span.rank:
+            weights = ALONE if pool.add(fresh, separated, ALONE[0]) > zeros else LED
+        if pool.sure + len(pool.exact) == before:
+            pool.snap_assembled(seed + number)
+        if pool.sure + len(pool.exact) == before:
+            pool.decode_assembled(seed + number)
+            pool.decode_separated(fresh, separated, seed + number)
         progress.report("rows of the difference", done=max(pool.sure, len(pool.exact)), total=span.rank)
-        idle = 0 if pool.sure + len(pool.exact) > before else idle + 1
+        gained = pool.sure + len(pool.exact) - before
+        idle = 0 if gained > span.rank // FEW_GAINED else idle + 1
         if pool.complete or idle > (0 if pool.sure == span.rank - 1 else IDLE):
             break
-        fresh = _complement(pool.rows.q[: pool.sure], span, separate, number + 1)
-        others.append(fresh)
-    return Factors(pool.rows, pool.sure, separated, torch.cat(others), pool.without_dependent())
-
-
-def _complement(q: Tensor, span: Span, separate: Separate, attempt: int) -> Tensor:
-    """Candidates of the part of the span in which the certain rows q [g, r] have no share."""
-    keep = torch.linalg.svd(q)[2][len(q) :] if len(q) else torch.eye(span.rank).to(q)
-    if len(keep) == 1:
-        return keep
-    return separate(torch.linalg.qr((keep * span.S).T)[0].T, attempt)
+        within = pool.unexplained()
+        if len(within) == 0:
+            break
+        fresh = within / span.S if len(within) == 1 else separate(within, number + 1)
+    doubted = pool.dependent()
+    return Factors(
+        pool.rows, pool.sure, separated, torch.cat(others), pool.exact[~doubted], pool.exact[doubted]
+    )  # fmt: skip

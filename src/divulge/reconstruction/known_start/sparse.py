@@ -15,8 +15,8 @@ from divulge.reconstruction.known_start.rows import BATCH, LEVERAGE, excluding, 
 
 CERTAIN = 6.0
 """Standard deviations of the rounding within which an entry counts as zero."""
-RESOLVED = 1e-5
-"""Share of the root mean square entry below which an entry counts as zero in any case."""
+RESOLVED, NEARLY = 1e-5, 1e-3
+"""Shares of the root mean square entry below which an entry counts as zero in any case, and as nearly zero."""
 NEGATIVE = 0.01
 """Share of entries below minus a hundredth of the root mean square that an input may have."""
 SMALL, MOST_BELOW = 0.3, 0.2
@@ -24,25 +24,57 @@ SMALL, MOST_BELOW = 0.3, 0.2
 may be as far below zero."""
 ROUNDS = 14
 SMOOTHING = (0.03, 0.1, 0.3)
+WHOLE, MOST_LEVELS = 1e-3, 200
+"""How near the levels of a category are to 0 and 1, and their largest number. Where values repeat, sums of inputs have
+more zeros than can be forced, but then they have fractions."""
 FEW = 8
 """Inputs whose leverages are computed together: each takes a matrix of the span's size."""
 MOST_COLUMNS = 2000
 """Columns that the search looks at; all of them are looked at to certify."""
 
 
-def exact_inputs(span: Span, c: Tensor, *, seed: int) -> Tensor:
-    """Coordinates [k, r] of exact inputs near candidates c [m, r]."""
+def exact_inputs(span: Span, c: Tensor, *, seed: int, within: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Coordinates [k, r] of exact inputs near candidates c [m, r], and those of the rest, with zeros where it has some.
+
+    ``within`` [w, r] is the part of the span in which the candidates lie. It is known up to the errors of what it was
+    computed from, so the inputs found there are made exact in the whole span.
+    """
     if not span.has_bias or len(c) == 0:
-        return c[:0]
-    kept, left = [c[:0]], c[_plausible(span, c)]
-    for smooth in SMOOTHING:
-        if len(left) == 0:
+        return c[:0], c
+    kept, left, plausible = [c[:0]], c, _plausible(span, c)
+    whole = torch.eye(span.rank).to(c)
+    parts = [(smooth, whole) for smooth in SMOOTHING]
+    if within is not None:
+        parts = [*((smooth, within) for smooth in SMOOTHING), (SMOOTHING[0], whole)]
+    for smooth, basis in parts:
+        tried = plausible.nonzero()[:, 0]
+        if len(tried) == 0:
             break
-        new = torch.cat([_refined(span, left[i : i + BATCH], smooth, seed) for i in range(0, len(left), BATCH)])
-        sure = certified(span, new)
+        new = torch.cat([_refined(span, left[i], basis, smooth, seed) for i in torch.split(tried, BATCH)])
+        better, sure = _sparse_ones(span, new), certified(span, new)
         kept.append(new[sure])
-        left = left[~sure]
-    return distinct(torch.cat(kept))
+        left = left.index_copy(0, tried[better], new[better])
+        remaining = torch.ones(len(left), dtype=torch.bool).index_fill(0, tried[sure], False)
+        left, plausible = left[remaining], plausible[remaining]
+        if not bool(better.any()):
+            break
+    return distinct(torch.cat(kept)), left
+
+
+def _sparse_ones(span: Span, c: Tensor) -> Tensor:
+    """Whether inputs are non-negative and nearly zero at more entries than can be forced, [m]."""
+    X = span.inputs(c)
+    size = X.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-300)
+    zeros = ((X.abs() < NEARLY * size) & _live(span)).sum(dim=1) >= least(span.rank)
+    sparse: Tensor = zeros & ((-0.01 * size > X).double().mean(dim=1) < NEGATIVE) & torch.isfinite(X).all(dim=1)
+    return sparse
+
+
+def _live(span: Span) -> Tensor:
+    """The inputs [d] that are not 0 in every record."""
+    size = span.V[:, : span.input_dim].norm(dim=0)
+    live: Tensor = size > 1e-3 * size.max()
+    return live
 
 
 def _plausible(span: Span, c: Tensor) -> Tensor:
@@ -69,9 +101,10 @@ def certified(span: Span, c: Tensor) -> Tensor:
     size = X.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-300)
     scale = span.coordinates(X).norm(dim=1, keepdim=True)
     V = span.V[:, :-1].T * 1.0  # [d, r]
-    live = V.norm(dim=1) > 1e-3 * V.norm(dim=1).max()
-    zero = (X.abs() < torch.maximum(CERTAIN * span.noise * scale, RESOLVED * size)) & live
+    zero = (X.abs() < torch.maximum(CERTAIN * span.noise * scale, RESOLVED * size)) & _live(span)
     inside = (-0.01 * size > X).double().mean(dim=1) < NEGATIVE
+    levels = X[:, categorical(span)]
+    inside &= ((levels - levels.round()).abs() < WHOLE).all(dim=1)
     enough = zero.sum(dim=1) >= least(span.rank)
     result: Tensor = inside & enough & torch.isfinite(X).all(dim=1)
     for start in range(0, len(c), BATCH):
@@ -86,15 +119,29 @@ def certified(span: Span, c: Tensor) -> Tensor:
     return result
 
 
-def _refined(span: Span, c: Tensor, smooth: float, seed: int) -> Tensor:
-    """Candidates whose small entries were made zero."""
-    V, last = span.V[:, :-1].T, span.V[:, -1]
+def categorical(span: Span) -> Tensor:
+    """Which inputs [d] are levels of a category: neighbouring columns whose sum is the bias coordinate, 1."""
+    found = torch.zeros(span.input_dim, dtype=torch.bool)
+    if not span.has_bias:
+        return found
+    sums = torch.cat([span.V.new_zeros(span.rank, 1), span.V[:, :-1].cumsum(dim=1)], dim=1)
+    bias = span.V[:, -1:]
+    for levels in range(2, min(MOST_LEVELS, span.input_dim) + 1):
+        rest = (sums[:, levels:] - sums[:, :-levels] - bias).norm(dim=0)
+        for start in (rest < WHOLE * bias.norm()).nonzero()[:, 0].tolist():
+            found[start : start + levels] = True
+    return found
+
+
+def _refined(span: Span, c: Tensor, within: Tensor, smooth: float, seed: int) -> Tensor:
+    """Candidates whose small entries were made zero, in the part ``within`` [w, r] of the span."""
+    V, last = (within @ span.V[:, :-1]).T, within @ span.V[:, -1]
     B = V[V.norm(dim=1) > 1e-4 * V.norm(dim=1).max()]
     if len(B) > MOST_COLUMNS:
         B = B[torch.randperm(len(B), generator=torch.Generator().manual_seed(seed))[:MOST_COLUMNS]]
-    p = c * span.S
+    p = (c * span.S) @ within.T
     p = p / (p @ last)[:, None]
-    eye = torch.eye(span.rank).to(B)
+    eye = torch.eye(len(within)).to(B)
     for k in range(ROUNDS):
         y = p @ B.T
         y = y / y.square().mean(dim=1, keepdim=True).sqrt()
@@ -105,5 +152,5 @@ def _refined(span: Span, c: Tensor, smooth: float, seed: int) -> Tensor:
         factor = torch.linalg.cholesky_ex(M + ridge[:, None, None] * eye)[0]
         p = torch.cholesky_solve((last.expand_as(p) if k % 2 else p)[..., None], factor)[..., 0]
         p = p / (p @ last)[:, None]
-    refined: Tensor = torch.where(torch.isfinite(p).all(dim=1, keepdim=True), p / span.S, c)
+    refined: Tensor = torch.where(torch.isfinite(p).all(dim=1, keepdim=True), (p @ within) / span.S, c)
     return refined

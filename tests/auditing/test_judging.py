@@ -41,7 +41,8 @@ def test_a_closed_form_is_found_where_the_network_reader_sees_none() -> None:
     X, y = table.train.X.double().numpy(), table.train.y.double().numpy()
     models = [PoissonRegressor(tol=1e-12, max_iter=2000), make_pipeline(StandardScaler(), LinearSVC())]
     poisson, svc = (
-        open_target(model.fit(X, y > y.mean() if i else y), (X, y), AuditOptions()) for i, model in enumerate(models)
+        open_target(model.fit(X, labels), (X, labels), AuditOptions())
+        for model, labels in zip(models, (y, y > y.mean()), strict=True)
     )
     assert _linear_obstacle(svc) == "there is no closed form for LinearSVC."
     assert _linear_obstacle(poisson) == ""

@@ -68,6 +68,15 @@ class LabelNetwork:
         """All logits times a sign."""
         return replace(self, V=sign * self.V, P=sign * self.P, c=sign * self.c)
 
+    def without_rounding(self, share: float) -> LabelNetwork:
+        """Output biases and linear parts below this share of what the neurons add are zero.
+
+        Where no neuron is on they alone decide, and a target that has none decides for the first class there.
+        """
+        size = np.abs(self.V) @ np.linalg.norm(np.column_stack([self.W, self.b]), axis=1) if len(self.W) else self.c * 0
+        linear = np.linalg.norm(self.P, axis=1, keepdims=True) < share * size[:, None]
+        return replace(self, P=np.where(linear, 0.0, self.P), c=np.where(np.abs(self.c) < share * size, 0.0, self.c))
+
     def model(self, region: Region, outputs: int) -> ReluNetwork:
         """As a torch module of inputs in the target's own units, with one output (a logit) or one for each class."""
         scale, center = region.scale.double(), region.center.double()

@@ -177,8 +177,8 @@ class OneHiddenLayer:
         if rounds:
             network = polish(network, boundary.only(keep), tolerances.spread, rounds)
             self._refine_neurons(network)
-        self.network = network
-        return network
+        self.network = network.without_rounding(tolerances.check / tolerances.spread)
+        return self.network
 
     def _fitted(
         self, W: Array, b: Array, points: Array, pairs: Array, normals: Array, known: Array

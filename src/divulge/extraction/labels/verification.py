@@ -106,7 +106,9 @@ def crossings(copy: Decides, survey: Survey, count: int) -> Crossings | None:
         low, high = np.where(same, middle, low), np.where(same, high, middle)
     one, two = X + low[:, None] * (Y - X), X + high[:, None] * (Y - X)
     pairs = np.stack([copy.labels(one), copy.labels(two)], axis=1)
-    _, gradient = copy.difference(one, pairs)
+    before, beyond = copy.difference(one, pairs)[1], copy.difference(two, pairs)[1]
+    sizes = [np.linalg.norm(gradient, axis=1, keepdims=True) for gradient in (before, beyond)]
+    gradient = np.where(sizes[0] < FLAT * sizes[1], beyond, before)  # logits are flat on one side of some boundaries
     size = np.linalg.norm(gradient, axis=1, keepdims=True)
     return Crossings(X, Y, one, pairs, gradient / np.maximum(size, 1e-300))
 

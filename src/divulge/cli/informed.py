@@ -141,10 +141,12 @@ def _as_fitted(data: ModelData, released: Any) -> tuple[Tensor, Tensor]:
 
     import divulge
 
+    if not data.classes:  # numbered as the model was trained
+        return data.train.X, data.train.y
     view = divulge.oracle(released, access="value")
     X, y = data.numbered_for(view.output_dim, view.class_names).train
     classes = np.asarray(getattr(released, "classes_", ()))
-    known = data.classes and {*data.classes} <= {*view.class_names} and classes.dtype.kind in "fiub"
+    known = {*data.classes} <= {*view.class_names} and classes.dtype.kind in "fiub"
     return X, torch.from_numpy(classes)[y] if known else y
 
 

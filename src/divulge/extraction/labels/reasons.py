@@ -36,8 +36,8 @@ def curved() -> str:
 
 def rounded(precision: float) -> str:
     return (
-        f"The target rounds: its labels show the boundary to about {precision:.0e} of an input (32-bit numbers). That "
-        "is too coarse to find every neuron of this target, or to tell a ReLU network from another model; "
+        f"The target rounds: its labels show the boundary to about {precision:.0e} of an input only. "
+        "That is too coarse to find every neuron of this target, or to tell a ReLU network from another model; "
         "divulge.extraction.by_training learns a copy of it."
     )
 

@@ -35,7 +35,8 @@ from divulge.extraction.labels.verification import (
 from divulge.oracles.base import Oracle
 from divulge.oracles.region import Region
 
-MOST_SLICES = 40
+MOST_SLICES, COARSE_SLICES = 40, 120
+"""Slices of the boundary; of a coarse target more, because a neuron is found once two pairs of facets show it."""
 REPAIR_CHECKS = 200
 """Points of the copy's boundary that are asked from both sides before it is repaired or accepted."""
 DEEPER_CHECKS = 10
@@ -49,8 +50,6 @@ RARE_ROWS, RARE_REPEATS = 400, 5
 FARTHER = (3.0, 10.0, 30.0)
 """How many times farther out a boundary is looked for where the region has none."""
 FAR_ROWS = 64
-COARSE = 1e-9
-"""Relative precision of boundary points from which on neurons of an ordinary network are missed."""
 
 
 class LabelAttack:
@@ -72,7 +71,8 @@ class LabelAttack:
         """An empty survey."""
         classes = max(2, self.oracle.output_dim)
         self.survey = Survey(self.source, self.tolerances, self.source.domain, classes, self.random)
-        self.discovery = Discovery(self.survey, MOST_SLICES, self.beside)
+        slices = COARSE_SLICES if self.tolerances.coarse else MOST_SLICES
+        self.discovery = Discovery(self.survey, slices, self.beside)
         self.solver = OneHiddenLayer(self.survey, self.discovery, self._check)
         self.network: LabelNetwork | TwoLayerNetwork = self._constant(0)
         self.deeper: TwoHiddenLayers | None = None
@@ -156,10 +156,9 @@ class LabelAttack:
 
     def _unless_rounded(self, reason: str) -> str:
         """What is said of the kind of target, unless its rounding makes a ReLU network look like that, too."""
-        shown = self.tolerances.resolution / self.tolerances.spread
-        return (
-            reason if shown < COARSE or self.source.wrong or along_axes(self.survey.facets) else reasons.rounded(shown)
-        )
+        if not self.tolerances.coarse or self.source.wrong or along_axes(self.survey.facets):
+            return reason
+        return reasons.rounded(self.tolerances.line / self.tolerances.spread)
 
     def _try_two_layers(self) -> None:
         """A copy with two hidden layers; if there is none, one hidden layer after all unless bends contradict it."""

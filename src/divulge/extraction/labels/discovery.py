@@ -22,6 +22,8 @@ SLIGHT, SLIGHT_PENCILS = 1e-3, 2
 """So many pencils of turns smaller than this may wait: they are imprecise, and more of them are of the same neuron."""
 UNRELATED, UNRELATED_SLICES = 10, 5
 """Pencils that wait, and slices, from which on the target has no hidden ReLU neurons if hardly one was found."""
+UNRELATED_COARSE = 60
+"""The same number of pencils of a coarse target, where each waits for a second one of its neuron."""
 FEW_FACETS = 4
 """Facets that tell a tree, if all are parallel to axes."""
 DEEPER = 3
@@ -97,6 +99,8 @@ class Discovery:
     def _worth_measuring(self) -> list[Corner]:
         """Candidates that are hardly of a neuron that a pencil waits for already: those of the same slice."""
         choice = self.candidates()
+        if self.survey.tolerances.coarse:
+            return choice if len(self.pencils) < UNRELATED_COARSE else []
         if sum(p.corner.turn < SLIGHT for p in self.pencils) >= SLIGHT_PENCILS:
             choice = [c for c in choice if c.turn >= SLIGHT]
         if len(self.pencils) >= UNRELATED and self._mostly_crossed:
@@ -218,7 +222,8 @@ class Discovery:
         free = [c for c in self.free() if c is not pencil.corner]
         if not free:
             return False
-        found = settle(pencil, free, self.survey.tolerances, self.least)
+        coarse = self.survey.tolerances.coarse
+        found = None if coarse else settle(pencil, free, self.survey.tolerances, self.least)
         if found is not None:
             self._add(found[0], [pencil.corner, *(free[i] for i in found[1])])
             return True
@@ -328,9 +333,10 @@ class Discovery:
     @property
     def unrelated(self) -> bool:
         """Whether many bends of the boundary, each between other facets, wait, and few that were found are neurons'."""
-        if len(self.survey.slices) < UNRELATED_SLICES or len(self.pencils) < UNRELATED:
+        many = UNRELATED_COARSE if self.survey.tolerances.coarse else UNRELATED
+        if len(self.survey.slices) < UNRELATED_SLICES or len(self.pencils) < many:
             return False
-        return len(distinct(self.pencils)) >= UNRELATED and self._mostly_crossed
+        return len(distinct(self.pencils)) >= many and self._mostly_crossed
 
     @property
     def _mostly_crossed(self) -> bool:

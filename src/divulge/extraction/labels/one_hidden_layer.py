@@ -14,6 +14,7 @@ from itertools import combinations
 import numpy as np
 
 from divulge.extraction.labels.asking import Array
+from divulge.extraction.labels.boundary_points import BoundaryPoints
 from divulge.extraction.labels.discovery import Discovery
 from divulge.extraction.labels.facets import Facet
 from divulge.extraction.labels.network import LabelNetwork
@@ -31,6 +32,9 @@ STALLED = 0.5
 SOLVED = 1e-3
 """Ratio of singular values up to which output weights tell something of their neurons."""
 POLISH_ROUNDS = 3
+COARSE_ROUNDS, OUTLIER = 8, 10.0
+"""Rounds for a coarse target, whose neurons are found less precisely; and points that are farther off than so many
+medians are left out there, because slight bends in a facet do not show."""
 REFINED = 1e-5
 """How far the polish may turn a neuron, a tenth of it where the output layer is not determined."""
 NEARLY_DETERMINED = 1e-7
@@ -176,9 +180,24 @@ class OneHiddenLayer:
             rounds = POLISH_ROUNDS if worst > enough and (layer.gap < SOLVED or survey.classes == 2) else 0
         if rounds:
             network = polish(network, boundary.only(keep), tolerances.spread, rounds)
+            if tolerances.coarse:
+                network = self._polished_without_outliers(network, boundary, keep)
             self._refine_neurons(network)
         self.network = network.without_rounding(tolerances.check / tolerances.spread)
         return self.network
+
+    def _polished_without_outliers(self, network: LabelNetwork, boundary: BoundaryPoints, keep: Array) -> LabelNetwork:
+        """The network of a coarse target, polished until the points that it explains no longer change."""
+        t = self.survey.tolerances
+        before = keep
+        for _ in range(POLISH_ROUNDS):
+            distance = network.distance(boundary.points, boundary.pairs, t.spread)
+            near = keep & (distance < max(OUTLIER * float(np.median(distance[keep])), t.line / t.spread))
+            network = polish(network, boundary.only(near), t.spread, COARSE_ROUNDS)
+            if (near == before).all():
+                break
+            before = near
+        return network
 
     def _fitted(
         self, W: Array, b: Array, points: Array, pairs: Array, normals: Array, known: Array
@@ -206,6 +225,7 @@ class OneHiddenLayer:
     def _refine_neurons(self, network: LabelNetwork) -> None:
         """The neurons as the polished network has them, where they moved by little."""
         farthest = REFINED if self.layer is not None and self.layer.gap < NEARLY_DETERMINED else 0.1 * REFINED
+        farthest = self.survey.tolerances.loose if self.survey.tolerances.coarse else farthest
         for i, neuron in enumerate(self.discovery.neurons):
             length = float(np.linalg.norm(network.W[i]))
             sign = 1.0 if float(network.W[i] @ neuron.w) > 0 else -1.0

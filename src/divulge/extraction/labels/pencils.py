@@ -21,6 +21,11 @@ from divulge.extraction.labels.tolerances import Tolerances
 
 WINDOW = 10.0
 """Angles agree if they differ by no more than this many times their errors."""
+FAINTEST = 1e-3
+"""Pencils of a coarse target that are less precise than this do not tell a neuron."""
+BESIDE_FACET, SAME_PLANE = 0.02, 1e-3
+"""A neuron's hyperplane, of a coarse target, is at least so far from the facets of its pencil; and pencils nearer to
+each other than this, as cosines, are of the same facets."""
 BY_CHANCE = 1e-4
 """Corners agree on a neuron if fewer such agreements than this are to be expected among random angles."""
 
@@ -91,6 +96,13 @@ class Pencil:
         size = np.abs(parts)
         return np.asarray((parts[..., 0] * parts[..., 1] < 0) & (size.min(axis=-1) > 1e-6 * size.max(axis=-1)))
 
+    def clear_of_facets(self, row: Array) -> bool:
+        """Whether a hyperplane of the pencil, as a homogeneous row, lies clearly between its facets, r > 0."""
+        c = self.basis @ row
+        c = c / np.linalg.norm(c)
+        beside = np.abs(self.facets[:, 0] * c[1] - self.facets[:, 1] * c[0])
+        return bool(self.allows(np.array(math.atan2(c[1], c[0]))) and beside.min() > max(BESIDE_FACET, 3 * self.error))
+
     def members(self, ratios: Array, spread: float) -> list[Neuron]:
         """The hyperplanes that these ratios of the slopes on the two sides would make."""
         rows = [ratio * self.facets[1] - self.facets[0] for ratio in ratios]
@@ -150,16 +162,34 @@ def _chance(corners: int, counts: Array, window: Array) -> Array:
 
 
 def shared(pencil: Pencil, others: Sequence[Pencil], tolerances: Tolerances) -> tuple[Neuron, Pencil] | None:
-    """The hyperplane that this pencil has in common with another one, and which: one neuron, met twice."""
+    """The hyperplane that this pencil has in common with another one, and which: one neuron, met twice.
+
+    Of a coarse target that alone tells a neuron, because pencils of different neurons hardly ever come near to each
+    other in many dimensions. It must then be clearly none of the facets, which two pencils may share as well.
+    """
+    coarse = tolerances.coarse
+    found: list[tuple[float, Neuron, Pencil]] = []
     for other in others:
         u, cosines, _ = np.linalg.svd(pencil.basis @ other.basis.T)
-        if not pencil.allows(np.array(math.atan2(u[1, 0], u[0, 0]))):
-            continue
         row = u[:, 0] @ pencil.basis
         away = float(np.linalg.norm(row - (other.basis @ row) @ other.basis))
-        if away < min(0.1 * tolerances.loose, WINDOW * (pencil.error + other.error) + 1e-12) and cosines[1] < 1 - 1e-6:
-            return Neuron.of(row, tolerances.spread, max(away, 1e-14)), other
-    return None
+        if away > _meeting(pencil, other, tolerances) or cosines[1] > 1 - (SAME_PLANE if coarse else 1e-6):
+            continue
+        if not pencil.allows(np.array(math.atan2(u[1, 0], u[0, 0]))):
+            continue
+        if coarse and not all(p.clear_of_facets(row) for p in (pencil, other)):
+            continue
+        error = max(away, pencil.error) if coarse else max(away, 1e-14)
+        found.append((away, Neuron.of(row, tolerances.spread, error), other))
+    return min(found, key=lambda f: f[0])[1:] if found else None
+
+
+def _meeting(one: Pencil, two: Pencil, tolerances: Tolerances) -> float:
+    """How far two pencils of one neuron may be apart."""
+    error = one.error + two.error
+    if not tolerances.coarse:
+        return min(0.1 * tolerances.loose, WINDOW * error + 1e-12)
+    return WINDOW / 3 * error if max(one.error, two.error) < FAINTEST else 0.0
 
 
 def distinct(pencils: Sequence[Pencil]) -> list[Pencil]:

@@ -17,6 +17,14 @@ REACH = 30.0
 """The boundary is followed to this many spreads from the centre."""
 LINE = 30.0
 """Points of edges are bisected to this many times the precision of those of facets: most edges are not measured."""
+ACROSS = 0.25
+"""Rounding moves the boundary by this share of a row's rounding along a facet's normal. Planes cut facets obliquely, so
+that in a plane it moves by more. Facets of float32 networks (20-16-1, and 64-8-1 trained on digits) are as precise."""
+COARSE = 1e-9
+"""Rounding of a row from which on corners of different neurons agree by chance."""
+COARSE_CHECK = 16.0
+"""How near, in precisions of a facet, its measured points must lie in a coarse target: slight bends are larger than the
+precision there."""
 MARGIN = 0.02
 """Edges that come this near to a bound (in standard deviations) have left the region: corners need room around."""
 
@@ -42,6 +50,11 @@ class Tolerances:
     tight: float
     """Largest distance, relative to the spread, of a point from a hyperplane that it lies on."""
 
+    @property
+    def coarse(self) -> bool:
+        """Whether the target rounds so much that neurons are told by pairs of facets alone."""
+        return self.line >= COARSE * self.spread
+
     @staticmethod
     def of(inputs: int, precision: float, rounding: float) -> Tolerances:
         """For d inputs and a relative precision of boundary points; ``rounding`` is that of a row.
@@ -50,15 +63,17 @@ class Tolerances:
         their order: resolution < offset < bracket.
         """
         spread = math.sqrt(inputs)
-        fine = max(precision, rounding)
+        coarse = rounding >= COARSE
+        in_plane = max(precision, rounding)
+        fine = ACROSS * rounding if coarse else in_plane
         return Tolerances(
             spread=spread,
             resolution=fine * spread,
             line=max(LINE * precision, rounding) * spread,
-            offset=max(1e-9, 100 * fine) * spread,
-            bracket=max(3e-5, 2e3 * fine) * spread,
-            check=100 * fine * spread,
-            loose=max(1e-6, 1e3 * fine),
+            offset=max(1e-9, 100 * in_plane) * spread,
+            bracket=max(3e-5, 2e3 * in_plane) * spread,
+            check=(COARSE_CHECK if coarse else 100) * fine * spread,
+            loose=max(1e-6, 1e3 * in_plane),
             tight=max(1e-9, 100 * fine),
         )
 

@@ -118,7 +118,7 @@ def disagreements(copy: Decides, survey: Survey, count: int) -> list[Disagreemen
     found = crossings(copy, survey, count)
     if found is None:
         return []
-    distance = max(REPAIR_DISTANCE * survey.tolerances.spread, 100 * survey.tolerances.resolution)
+    distance = max(REPAIR_DISTANCE * survey.tolerances.spread, survey.tolerances.offset)
     return _of_different_labels(found, survey, np.nonzero(~_both_sides(copy, found, survey, distance))[0])
 
 
@@ -159,7 +159,7 @@ def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None) -> 
     ours = crossings(copy, survey, beside)
     theirs = _target_points(survey, rows, truth, max(5, beside // 10))
     for distance in DISTANCES:
-        away = max(distance * survey.tolerances.spread, 100 * survey.tolerances.resolution)
+        away = max(distance * survey.tolerances.spread, survey.tolerances.offset)
         right = [] if ours is None else [_both_sides(copy, ours, survey, away)]
         if ours is not None and not wrong:
             wrong = _of_different_labels(ours, survey, np.nonzero(~right[0])[0])
@@ -224,7 +224,30 @@ def _target_points(survey: Survey, rows: Array, labels: Array, count: int) -> tu
 
 
 def _beside(copy: Decides, survey: Survey, points: Array, distance: float) -> Array:
-    """Whether copy and target agree at random rows this far from the target's boundary points."""
-    away = survey.random.standard_normal(points.shape)
-    rows = points + distance * away / np.linalg.norm(away, axis=1, keepdims=True)
+    """Whether copy and target agree at random rows this far from the target's boundary points.
+
+    Of a coarse target the rows lie at about half a right angle to the copy's boundary: rounding decides nearer ones.
+    """
+    away = _unit_rows(survey.random.standard_normal(points.shape))
+    if survey.tolerances.coarse:
+        normals = _nearest_normals(copy, points, survey.classes)
+        away = _unit_rows(away + np.where((away * normals).sum(axis=1, keepdims=True) > 0, normals, -normals))
+    rows = points + distance * away
     return np.asarray(survey.ask(rows) == copy.labels(rows))
+
+
+def _nearest_normals(copy: Decides, points: Array, classes: int) -> Array:
+    """Of unit length, across the copy's boundary that is nearest to each point [n, d]; 0 where the copy is flat."""
+    decided = copy.labels(points)
+    value, gradient = zip(
+        *(copy.difference(points, np.stack([decided, np.full(len(points), k)], axis=1)) for k in range(classes)),
+        strict=True,
+    )
+    away = np.abs(np.stack(value)) / np.maximum(np.linalg.norm(gradient, axis=2), 1e-300)
+    away[decided, np.arange(len(points))] = np.inf
+    return _unit_rows(np.stack(gradient)[away.argmin(axis=0), np.arange(len(points))])
+
+
+def _unit_rows(rows: Array) -> Array:
+    """Rows at length one; those of length zero stay."""
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300))

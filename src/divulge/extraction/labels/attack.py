@@ -107,7 +107,7 @@ class LabelAttack:
         if not reason and not measured.complete:
             reason = reasons.disagrees(measured, self.discovery, self.source)
             reason = reason if measured.rows == 1 else self._unless_rounded(reason)
-        if not reason and contradicts_earlier_answers(self.network, self.source, self.tolerances.spread):
+        if not reason and contradicts_earlier_answers(self.network, self.source, self.tolerances):
             reason = reasons.changed()
         if reason and self.source.lead == 1 and self._labels_flip():
             return self._attempt()

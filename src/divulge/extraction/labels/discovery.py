@@ -61,8 +61,8 @@ class Discovery:
     elsewhere: Sequence[Sighting] = ()
     """Points on hyperplanes of neurons beside the corners of the survey."""
     tried: set[int] = field(default_factory=set)
-    chosen: int = 0
-    """Neurons of which labels leave one number open."""
+    open: list[Pencil] = field(default_factory=list)
+    """Pencils whose neuron was chosen, because labels leave one number of it open."""
     depth_tried: bool = False
     """Whether a copy with two hidden layers was tried, without success."""
     trials: Trials = field(init=False)
@@ -240,9 +240,7 @@ class Discovery:
     def _from_scales(self, pencil: Pencil) -> Neuron | None:
         """The neuron from the slopes on its two sides, where other neurons show both in one scale."""
         one, two = pencil.corner.before.facet, pencil.corner.after.facet
-        assert one is not None
-        assert two is not None
-        return self.survey.forecast.between(one, two)
+        return None if one is None or two is None else self.survey.forecast.between(one, two)
 
     def _tried_out(self) -> bool:
         """Whether labels confirmed a candidate of a pencil that waits."""
@@ -272,9 +270,22 @@ class Discovery:
                 longest = max(allowed, key=len)
                 middle = longest[len(longest) // 2]
                 self._add(pencil.members(RATIOS[middle : middle + 1], spread)[0], [pencil.corner])
-                self.chosen += 1
+                self.open.append(pencil)
                 return True
         return False
+
+    @property
+    def chosen(self) -> int:
+        """Neurons of which labels leave one number open."""
+        return len({p.corner.neuron for p in self.open if p.corner.neuron is not None})
+
+    def reopen(self) -> None:
+        """Forget the neurons that were chosen, where the target contradicts the copy: their pencils wait again."""
+        waiting, self.open = self.open, []
+        if waiting:
+            self.survey.forget_derived()
+        self.drop([p.corner.neuron for p in waiting if p.corner.neuron is not None])
+        self.pencils += [p for p in waiting if p.corner.neuron is None]
 
     def _add(self, neuron: Neuron, corners: Sequence[Sighting]) -> None:
         """Add a neuron with its corners; one that was found before, more precisely, only gets the corners."""

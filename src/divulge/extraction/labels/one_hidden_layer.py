@@ -87,6 +87,7 @@ class OneHiddenLayer:
         return self._finished()
 
     def _walk(self, wrong: list[Disagreement]) -> None:
+        self.discovery.reopen()
         for one in self.survey.walk([self.survey.between(w.one, w.two, w.label) for w in wrong]):
             self._adopt(one.edges)
         self.discovery.run()

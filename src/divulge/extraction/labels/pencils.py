@@ -28,6 +28,9 @@ BESIDE_FACET, SAME_PLANE = 0.02, 1e-3
 each other than this, as cosines, are of the same facets."""
 BY_CHANCE = 1e-4
 """Corners agree on a neuron if fewer such agreements than this are to be expected among random angles."""
+APART = 1e-4
+"""Corners nearer to each other than this, in spreads, are one: where few neurons below are on, slices that have
+nothing else in common meet in the same point of their outputs."""
 
 
 class Sighting(Protocol):
@@ -149,10 +152,21 @@ def settle(
     if counts[centre] < least or chance[centre] > BY_CHANCE:
         return None
     members = inside[centre]
+    if _places([corners[i] for i in index[members]], tolerances.spread) < least:
+        return None
     weights = 1 / np.maximum(error[members], 1e-16) ** 2
     angle = angles[centre] + float((_wrapped(angles[members] - angles[centre]) * weights).sum() / weights.sum())
     row = math.cos(angle) * pencil.basis[0] + math.sin(angle) * pencil.basis[1]
     return Neuron.of(row, tolerances.spread, 1 / math.sqrt(weights.sum())), index[members]
+
+
+def _places(corners: Sequence[Sighting], spread: float) -> int:
+    """How many of the corners are in different places."""
+    found: list[Array] = []
+    for corner in corners:
+        if all(np.linalg.norm(corner.x - other) > APART * spread for other in found):
+            found.append(corner.x)
+    return len(found)
 
 
 def _chance(corners: int, counts: Array, window: Array) -> Array:

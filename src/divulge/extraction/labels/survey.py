@@ -72,15 +72,30 @@ class Survey:
         """Random inputs [count, d] of the region."""
         return self.domain.inner(self.random.standard_normal((count, self.inputs)))
 
+    def ends(self) -> Array:
+        """The two points of every edge [n, 2, d]."""
+        ends = [piece.lift(np.array([[e.near, e.far] for e in piece.edges])) for piece in self.slices if piece.edges]
+        return np.concatenate([np.zeros((0, 2, self.inputs)), *ends])
+
     def crossed(self, neurons: Sequence[Neuron]) -> NDArray[np.bool_]:
         """Whether an edge runs straight through each hyperplane, which no neuron of the first layer lets it."""
-        ends = [piece.lift(np.array([[e.near, e.far] for e in piece.edges])) for piece in self.slices if piece.edges]
-        if not neurons or not ends:
+        ends = self.ends()
+        if not neurons or not len(ends):
             return np.zeros(len(neurons), dtype=bool)
         w, b, error = (np.stack([getattr(n, name) for n in neurons]) for name in ("w", "b", "error"))
-        near, far = np.moveaxis(np.concatenate(ends) @ w.T + b, 1, 0)  # [edges, neurons]
+        near, far = np.moveaxis(ends @ w.T + b, 1, 0)  # [edges, neurons]
         clear = (self.tolerances.loose + 10 * error) * self.tolerances.spread
         return np.asarray(((near * far < 0) & (np.minimum(np.abs(near), np.abs(far)) > clear)).any(axis=0))
+
+    def forget_derived(self) -> None:
+        """Drop what was computed from neurons: facets that were not measured, and all scales."""
+        for edge in self.edges():
+            edge.slope = None
+            if edge.facet is not None and not edge.facet.measured:
+                edge.facet = None
+        for facet in self.facets:
+            facet.scale, facet.scale_error = None, 0.0
+        self.forecast.scaled.clear()
 
     # -- slices -------------------------------------------------------------------------------------------------------
 

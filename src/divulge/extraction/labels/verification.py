@@ -14,6 +14,7 @@ import numpy as np
 from divulge.extraction.labels.asking import Array, bisect_all, together
 from divulge.extraction.labels.source import LabelSource
 from divulge.extraction.labels.survey import Survey
+from divulge.extraction.labels.tolerances import Tolerances
 
 DISTANCES = (1e-3, 1e-6)
 """Distances from the boundary, in spreads, at which copy and target are compared."""
@@ -21,6 +22,9 @@ REPAIR_DISTANCE = 1e-7
 SEGMENTS = 40
 """Random segments for each boundary point wanted."""
 MOST_REPAIRS = 2
+TOWARDS, HALVINGS = 8, 12
+"""Rows of another label towards which the target's boundary is looked for from a row that the copy gets wrong, and how
+near to it that begins."""
 FLAT, STEEP_ROWS = 1e-4, 1000
 """Logits are flat where they are less steep than this share of their steepest among so many rows: where no neuron of a
 network without an output bias is on, its logit is 0, and that of the copy is rounding."""
@@ -119,25 +123,36 @@ def disagreements(copy: Decides, survey: Survey, count: int) -> list[Disagreemen
     if found is None:
         return []
     distance = max(REPAIR_DISTANCE * survey.tolerances.spread, survey.tolerances.offset)
-    return _of_different_labels(found, survey, np.nonzero(~_both_sides(copy, found, survey, distance))[0])
+    return _around(found, survey, np.nonzero(~_both_sides(copy, found, survey, distance))[0])
 
 
-def _segments(rows: Array, truth: Array, wrong: Array) -> list[Disagreement]:
-    """Segments from rows that the copy gets wrong to rows of other labels."""
-    other = [np.nonzero(truth != truth[i])[0][:1] for i in wrong[:MOST_REPAIRS]]
-    pairs = [(i, j[0]) for i, j in zip(wrong, other, strict=False) if len(j)]
-    return [Disagreement(rows[i], rows[j], int(truth[i])) for i, j in pairs]
+def _segments(survey: Survey, rows: Array, truth: Array, wrong: Array) -> list[Disagreement]:
+    """Segments from rows that the copy gets wrong to the nearest that the target decides otherwise."""
+    others = [np.nonzero(truth != truth[i])[0][:TOWARDS] for i in wrong[:MOST_REPAIRS]]
+    found = [_nearest_change(survey, rows[i], rows[j]) for i, j in zip(wrong, others, strict=False)]
+    return [one for one in found if one is not None]
 
 
-def _of_different_labels(found: Crossings, survey: Survey, wrong: Array) -> list[Disagreement]:
-    """Of these crossings, segments whose ends have different labels."""
-    if not len(wrong):
-        return []
+def _nearest_change(survey: Survey, x: Array, towards: Array) -> Disagreement | None:
+    """The shortest segment from x towards one of these rows [n, d] whose ends have different labels.
+
+    What the copy gets wrong may be a small pocket: on a longer way the boundary may be one that it has right.
+    """
+    lengths = 2.0 ** -np.arange(HALVINGS)
+    ends = x + lengths[:, None, None] * (towards - x)  # [halvings, n, d]
+    labels = survey.ask(np.concatenate([x[None], ends.reshape(-1, len(x))]))
+    other = labels[1:].reshape(ends.shape[:2]) != labels[0]
+    away = np.where(other, lengths[:, None] * np.linalg.norm(towards - x, axis=1), np.inf)
+    at = np.unravel_index(int(away.argmin()), away.shape)
+    return Disagreement(x, ends[at], int(labels[0])) if np.isfinite(away[at]) else None
+
+
+def _around(found: Crossings, survey: Survey, wrong: Array) -> list[Disagreement]:
+    """Of these crossings of the copy's boundary, the shortest segments that cross the target's."""
     some = wrong[: 2 * MOST_REPAIRS]
-    labels = survey.ask(np.concatenate([found.starts[some], found.stops[some]]))
-    pairs = zip(some, labels[: len(some)], labels[len(some) :], strict=True)
-    segments = [Disagreement(found.starts[i], found.stops[i], int(a)) for i, a, b in pairs if a != b]
-    return segments[:MOST_REPAIRS]
+    ends = [np.stack([found.starts[i], found.stops[i]]) for i in some]
+    segments = [_nearest_change(survey, found.points[i], two) for i, two in zip(some, ends, strict=True)]
+    return [one for one in segments if one is not None][:MOST_REPAIRS]
 
 
 def _both_sides(copy: Decides, found: Crossings, survey: Survey, distance: float) -> Array:
@@ -154,7 +169,7 @@ def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None) -> 
     same = float((truth == copy.labels(rows)).mean())
     kept = 1.0 if own is None else float((survey.ask(own) == copy.labels(own)).mean())
     near, compared = {}, 0
-    wrong = _segments(rows, truth, np.nonzero(truth != copy.labels(rows))[0])
+    wrong = _segments(survey, rows, truth, np.nonzero(truth != copy.labels(rows))[0])
     beside = max(10, checks // 10)
     ours = crossings(copy, survey, beside)
     theirs = _target_points(survey, rows, truth, max(5, beside // 10))
@@ -162,7 +177,7 @@ def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None) -> 
         away = max(distance * survey.tolerances.spread, survey.tolerances.offset)
         right = [] if ours is None else [_both_sides(copy, ours, survey, away)]
         if ours is not None and not wrong:
-            wrong = _of_different_labels(ours, survey, np.nonzero(~right[0])[0])
+            wrong = _around(ours, survey, np.nonzero(~right[0])[0])
         if theirs is not None:
             points, segments = theirs
             right.append(_beside(copy, survey, points, away))
@@ -174,7 +189,7 @@ def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None) -> 
     return Agreement(same, near, kept, len(rows), compared, balance, wrong)
 
 
-def contradicts_earlier_answers(copy: Decides, source: LabelSource, spread: float) -> bool:
+def contradicts_earlier_answers(copy: Decides, source: LabelSource, tolerances: Tolerances) -> bool:
     """Whether rows that were asked on the way have other labels than the copy gives them, away from its boundary.
 
     A target that became another one on the way is not what the copy decides like. Where labels are wrong at random,
@@ -191,8 +206,9 @@ def contradicts_earlier_answers(copy: Decides, source: LabelSource, spread: floa
     some = rows[:: max(1, len(rows) // STEEP_ROWS)]
     steepest = np.linalg.norm(copy.difference(some, np.tile([0, 1], (len(some), 1)))[1], axis=1).max()
     away = np.abs(value) / np.maximum(np.linalg.norm(gradient, axis=1), max(FLAT * steepest, 1e-300))
-    inside = size <= INSIDE * spread
-    other = other[inside & (away > CLEAR * (spread + size))]
+    inside = size <= INSIDE * tolerances.spread
+    clear = np.maximum(CLEAR * (tolerances.spread + size), tolerances.offset)
+    other = other[inside & (away > clear)]
     if source.lead == 1:
         return bool(len(other))
     from scipy.stats import binom  # takes half a second to load

@@ -56,6 +56,12 @@ class FeatureSurvey(Survey):
     """The boundary in the outputs of the first layer."""
 
     features: Features = field(kw_only=True)
+    below: Survey = field(kw_only=True)
+    """The survey of the inputs."""
+
+    def ends(self) -> Array:
+        """The two points of every edge [n, 2, h], those of the inputs' boundary too: no edge crosses a neuron there."""
+        return np.concatenate([super().ends(), self.features(self.below.ends())])
 
     def rows(self, count: int) -> Array:
         """Outputs of random inputs; where a neuron is off, it is on instead by a random share of what it is off by."""
@@ -109,4 +115,4 @@ def survey_of(features: Features, survey: Survey) -> FeatureSurvey:
     domain = Domain(np.zeros(h), np.full(h, np.inf), REACH * float(np.sqrt(h)), MARGIN)
     tolerances = Tolerances.of(h, survey.tolerances.resolution / survey.tolerances.spread, 0.0)
     ask = lambda a: survey.ask(features.rows(a))  # noqa: E731
-    return FeatureSurvey(ask, tolerances, domain, survey.classes, survey.random, features=features)
+    return FeatureSurvey(ask, tolerances, domain, survey.classes, survey.random, features=features, below=survey)

@@ -7,10 +7,13 @@ through its hyperplane.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
+from divulge.extraction.labels.asking import Array
 from divulge.extraction.labels.discovery import Discovery
 from divulge.extraction.labels.pencils import Pencil, settle
 from divulge.extraction.labels.polygon import Edge
@@ -18,6 +21,9 @@ from divulge.extraction.labels.polygon import Edge
 SLICES = 6
 AGREEING = 3
 """Corners elsewhere, and slices, that must agree on a neuron."""
+FEW_MISMEASURED, DIRECTIONS = 0.1, 3
+"""Share of facets whose normals are outside of the neurons' span that may be measured wrongly; directions in which the
+boundary must not move there."""
 PATIENCE = 14
 """Corners in a row that are measured without a new neuron, before the search asks whether all are found."""
 
@@ -37,6 +43,7 @@ class FirstLayer(Discovery):
         fruitless = 0
         while True:
             self.update()
+            self._discard_mismeasured()
             if self.complete and len(self.neurons) < survey.inputs:
                 moved = self._moved_edge()
                 if moved is None:
@@ -61,9 +68,13 @@ class FirstLayer(Discovery):
         W, _ = self.hyperplanes()
         if not 0 < len(W) <= self.survey.inputs:
             return False
+        return bool(self._outside().max() < self.survey.tolerances.loose)
+
+    def _outside(self) -> Array:
+        """How far the normal of each facet is from the span of the neurons [n]."""
+        W, _ = self.hyperplanes()
         normals = np.stack([f.normal for f in self.survey.facets])
-        rest = np.linalg.norm(normals - normals @ np.linalg.pinv(W) @ W, axis=1)
-        return bool(rest.max() < self.survey.tolerances.loose)
+        return np.asarray(np.linalg.norm(normals - normals @ np.linalg.pinv(W) @ W, axis=1))
 
     def _moved_edge(self) -> Edge | None:
         """An edge that shows a neuron not found: along what no neuron sees, the boundary moves there.
@@ -73,8 +84,36 @@ class FirstLayer(Discovery):
         survey = self.survey
         edges = [e for e in survey.edges() if id(e) not in self._still and id(e) not in survey.unmeasurable]
         edges = [e for e in edges if e.facet is None or not e.facet.measured]
+        still = self._holds(edges)
+        self._still.update(id(e) for e, good in zip(edges, still, strict=True) if good)
+        moved = [e for e, good in zip(edges, still, strict=True) if not good]
+        return max(moved, key=lambda e: e.extent(survey.tolerances.spread)[1], default=None)
+
+    def _discard_mismeasured(self) -> None:
+        """Forget facets that were measured across a slight bend, once nearly all normals are in the neurons' span.
+
+        The normal of such a facet is outside of it, and yet the boundary does not move along what no neuron sees.
+        """
+        survey = self.survey
+        if not 0 < len(self.neurons) < survey.inputs:
+            return
+        outside = self._outside() > survey.tolerances.loose
+        if not 0 < outside.sum() <= FEW_MISMEASURED * len(outside):
+            return
+        doubtful = {id(f) for f, out in zip(survey.facets, outside, strict=True) if out}
+        edges = [e for e in survey.edges() if e.facet is not None and id(e.facet) in doubtful]
+        still = np.all([self._holds(edges) for _ in range(DIRECTIONS)], axis=0)
+        wrong = {id(e.facet): e for e, good in zip(edges, still, strict=True) if good}
+        survey.facets = [f for f in survey.facets if id(f) not in wrong]
+        for edge in wrong.values():
+            edge.facet = None
+            survey.unmeasurable.add(id(edge))
+
+    def _holds(self, edges: Sequence[Edge]) -> NDArray[np.bool_]:
+        """Whether the boundary is where each edge is, also a spread away along what no neuron sees."""
+        survey = self.survey
         if not edges:
-            return None
+            return np.zeros(0, dtype=bool)
         W, _ = self.hyperplanes()
         away = survey.random.standard_normal((len(edges), survey.inputs))
         away -= away @ np.linalg.pinv(W) @ W
@@ -84,10 +123,7 @@ class FirstLayer(Discovery):
         normals = aside * np.stack([e.normal @ e.slice.frame for e in edges])
         labels = survey.ask(survey.domain.clipped(np.concatenate([middles + normals, middles - normals])))
         pairs = np.array([e.pair for e in edges])
-        still = (labels[: len(edges)] == pairs[:, 0]) & (labels[len(edges) :] == pairs[:, 1])
-        self._still.update(id(e) for e, good in zip(edges, still, strict=True) if good)
-        moved = [e for e, good in zip(edges, still, strict=True) if not good]
-        return max(moved, key=lambda e: e.extent(survey.tolerances.spread)[1], default=None)
+        return np.asarray((labels[: len(edges)] == pairs[:, 0]) & (labels[len(edges) :] == pairs[:, 1]))
 
     @property
     def error(self) -> float:

@@ -108,6 +108,7 @@ class TwoHiddenLayers:
         slices = self.survey.walk([self.survey.between(w.one, w.two, w.label) for w in wrong])
         self.first.update()
         self.seen += self.inner.seen([c for piece in slices for c in piece.corners], self.first.error)
+        self.solver.discovery.reopen()
         self._meet_all(self.inner, self.solver.discovery)
         network = self._both_layers()
         assert network is not None

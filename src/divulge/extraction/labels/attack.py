@@ -14,6 +14,8 @@ from divulge.core.result import Spent
 from divulge.extraction.label_result import LabelCopy
 from divulge.extraction.labels import reasons
 from divulge.extraction.labels.asking import Array
+from divulge.extraction.labels.deeper.network import DeepNetwork
+from divulge.extraction.labels.deeper.solve import SeveralLayers
 from divulge.extraction.labels.discovery import Discovery
 from divulge.extraction.labels.facets import along_axes
 from divulge.extraction.labels.linear import measure_class_pairs
@@ -23,8 +25,6 @@ from divulge.extraction.labels.pencils import distinct
 from divulge.extraction.labels.source import LabelSource
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.tolerances import Domain, Tolerances
-from divulge.extraction.labels.two_layers.network import TwoLayerNetwork
-from divulge.extraction.labels.two_layers.solve import TwoHiddenLayers
 from divulge.extraction.labels.verification import (
     Agreement,
     Disagreement,
@@ -74,10 +74,10 @@ class LabelAttack:
         slices = COARSE_SLICES if self.tolerances.coarse else MOST_SLICES
         self.discovery = Discovery(self.survey, slices, self.beside)
         self.solver = OneHiddenLayer(self.survey, self.discovery, self._check)
-        self.network: LabelNetwork | TwoLayerNetwork = self._constant(0)
-        self.deeper: TwoHiddenLayers | None = None
+        self.network: LabelNetwork | DeepNetwork = self._constant(0)
+        self.deeper: SeveralLayers | None = None
         """The attack on two hidden layers, once it was tried."""
-        self.repair: Callable[[list[Disagreement]], LabelNetwork | TwoLayerNetwork] | None = None
+        self.repair: Callable[[list[Disagreement]], LabelNetwork | DeepNetwork] | None = None
         """Mends a copy of which the last check contradicted nothing, after verification did."""
         self.wrong: list[Disagreement] = []
         """Segments on which the last copy that was checked disagrees with the target."""
@@ -116,7 +116,7 @@ class LabelAttack:
     def _verified(self) -> tuple[Spent, Agreement]:
         """What was asked before, and how far the copy agrees with the target on fresh rows."""
         asked = self.oracle.ledger.snapshot()
-        checks = self.checks * (DEEPER_CHECKS if isinstance(self.network, TwoLayerNetwork) else 1)
+        checks = self.checks * (DEEPER_CHECKS if isinstance(self.network, DeepNetwork) else 1)
         return asked, agreement(self.network, self.survey, checks, self.own)
 
     def _labels_flip(self) -> bool:
@@ -149,7 +149,7 @@ class LabelAttack:
             return self._unless_rounded(reasons.unrelated(len(distinct(self.discovery.pencils))))
         self.repair = None if self.wrong or self.discovery.misfit else self.solver.repair
         if self.discovery.deeper or (self.wrong and self.discovery.deep):
-            self._try_two_layers()
+            self._try_several_layers()
         if self.deeper is not None and self.deeper.deeper:
             return self._unless_rounded(reasons.three_layers())
         return ""
@@ -160,9 +160,9 @@ class LabelAttack:
             return reason
         return reasons.rounded(self.tolerances.line / self.tolerances.spread)
 
-    def _try_two_layers(self) -> None:
+    def _try_several_layers(self) -> None:
         """A copy with two hidden layers; if there is none, one hidden layer after all unless bends contradict it."""
-        self.deeper = deeper = TwoHiddenLayers(self.survey, self._check)
+        self.deeper = deeper = SeveralLayers(self.survey, self._check)
         copy = deeper.run()
         if copy is not None:
             self.network = copy
@@ -187,7 +187,7 @@ class LabelAttack:
                 return reasons.outside(factor, len(survey.pool))
         return reasons.one_class(label, len(survey.pool), survey.domain.unbounded)
 
-    def _check(self, network: LabelNetwork | TwoLayerNetwork) -> list[Disagreement]:
+    def _check(self, network: LabelNetwork | DeepNetwork) -> list[Disagreement]:
         self.network = network
         self.wrong = disagreements(network, self.survey, REPAIR_CHECKS)
         report("copy from labels", neurons=sum(network.widths), labels=self.oracle.ledger.label)
@@ -235,7 +235,7 @@ class LabelAttack:
     def _not_visible(self) -> str:
         """What labels do not show of the neurons."""
         network = self.network
-        if isinstance(network, TwoLayerNetwork):
+        if isinstance(network, DeepNetwork):
             return ""
         parts = [reasons.chosen(self.discovery.chosen)] if self.discovery.chosen else []
         if 0 < len(network.W) <= self.survey.inputs and float(np.abs(network.P).max()) > 0:

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.special
 
 from divulge.extraction.labels.asking import Array
-from divulge.extraction.labels.polygon import Corner
+from divulge.extraction.labels.polygon import Corner, Slice
 from divulge.extraction.labels.tolerances import Tolerances
 
 WINDOW = 10.0
@@ -44,6 +44,9 @@ class Sighting(Protocol):
 
     @property
     def error(self) -> float: ...
+
+    @property
+    def slice(self) -> Slice: ...
 
 
 @dataclass(frozen=True)

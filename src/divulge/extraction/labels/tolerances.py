@@ -78,9 +78,9 @@ class Tolerances:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Domain:
-    """The standardised rows that may be asked: a box and a ball."""
+    """The standardised rows that may be asked: a box, a ball and further half-spaces."""
 
     low: Array
     """[d], -inf where there is no bound."""
@@ -90,19 +90,42 @@ class Domain:
     """The radius of the ball."""
     margin: float = MARGIN
     """How far edges stay off the faces of the box."""
+    faces: Array | None = None
+    """Further half-spaces [m, d + 1]: faces @ (x, 1) > 0, rows of unit normals."""
+    centre: Array | None = None
+    """A row inside of them [d]."""
 
     @property
     def unbounded(self) -> bool:
-        """Whether the box is the whole space."""
-        return not bool(np.isfinite(np.append(self.low, self.high)).any())
+        """Whether it is the whole space."""
+        return self.faces is None and not bool(np.isfinite(np.append(self.low, self.high)).any())
 
     def clipped(self, rows: Array) -> Array:
-        """The rows moved into the box."""
-        return rows if self.unbounded else np.clip(rows, self.low, self.high)
+        """The rows moved into the region."""
+        return self._moved(rows, 0.0)
 
     def inner(self, rows: Array) -> Array:
-        """The rows moved into the box and off its faces."""
-        return rows if self.unbounded else np.clip(rows, self.low + 2 * self.margin, self.high - 2 * self.margin)
+        """The rows moved into the region and off its faces."""
+        return self._moved(rows, 2 * self.margin)
+
+    def _moved(self, rows: Array, margin: float) -> Array:
+        if self.unbounded:
+            return rows
+        rows = np.clip(rows, self.low + margin, self.high - margin)
+        if self.faces is None:
+            return rows
+        assert self.centre is not None
+        height, top = (x @ self.faces[:, :-1].T + self.faces[:, -1] - margin for x in (rows, self.centre))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(height < 0, top / (top - height), 1.0).min(axis=1)
+        return np.asarray(self.centre + np.clip(share, 0, 1)[:, None] * (rows - self.centre))
+
+    def holds(self, rows: Array) -> bool:
+        """Whether all rows are inside, off the faces."""
+        inside = bool((rows > self.low + 2 * self.margin).all() and (rows < self.high - 2 * self.margin).all())
+        if self.faces is None or not inside:
+            return inside
+        return bool((rows @ self.faces[:, :-1].T + self.faces[:, -1] > 2 * self.margin).all())
 
     def room(self, x: Array, direction: Array) -> float:
         """How far one can go from x along a unit direction before the region ends."""
@@ -110,6 +133,9 @@ class Domain:
         inside = along**2 + self.reach**2 - float(x @ x)
         ball = math.sqrt(inside) - along if inside > 0 else 0.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            faces = np.where(direction > 0, self.high - self.margin - x, self.low + self.margin - x) / direction
-        faces = faces[direction != 0]
-        return max(0.0, min(ball, float(faces.min(initial=math.inf))))
+            box = np.where(direction > 0, self.high - self.margin - x, self.low + self.margin - x) / direction
+        ends = [ball, float(box[direction != 0].min(initial=math.inf))]
+        if self.faces is not None:
+            height, slope = self.faces[:, :-1] @ x + self.faces[:, -1] - self.margin, self.faces[:, :-1] @ direction
+            ends.append(float((-height[slope < 0] / slope[slope < 0]).min(initial=math.inf)))
+        return max(0.0, min(ends))

@@ -1,8 +1,11 @@
-"""The outputs of the first hidden layer as inputs of the layers above it.
+"""The outputs of a hidden layer as inputs of the layers above it.
 
 Where the first layer is no wider than the input, every vector of positive outputs a is that of some row: of all such
 rows the shortest is pinv(W) (a - b). In a the target is a network with one hidden layer fewer, on the positive orthant.
 An error of W and b is harmless there: inside the orthant the true outputs are an affine map of a, whatever W and b are.
+
+The inputs of a second layer are positive themselves. Its outputs are asked where an affine map takes them back into the
+orthant of the first layer: around a point of the boundary at which all neurons of both layers are on.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from divulge.extraction.labels.asking import Array
-from divulge.extraction.labels.polygon import Corner
+from divulge.extraction.labels.pencils import Sighting
+from divulge.extraction.labels.polygon import Corner, Slice
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.tolerances import REACH, Domain, Tolerances
 
@@ -29,10 +33,11 @@ MARGIN = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The first layer, oriented: relu(W x + b) of standardised rows x."""
+    """A layer, oriented: relu(W x + b) of the outputs x of the layers below, or of standardised rows."""
 
     W: Array  # [h, d], rows of unit length
     b: Array  # [h]
+    base: Array  # [d], one of the rows that are asked
     back: Array = field(init=False)  # [d, h]
 
     def __post_init__(self) -> None:
@@ -43,12 +48,12 @@ class Features:
         return np.asarray(np.maximum(self.before(x), 0))
 
     def before(self, x: Array) -> Array:
-        """What the first layer's neurons get [n, h]."""
+        """What the neurons get [n, h]."""
         return np.asarray(x @ self.W.T + self.b)
 
     def rows(self, a: Array) -> Array:
-        """The shortest rows [n, d] with these outputs [n, h]."""
-        return np.asarray((a - self.b) @ self.back.T)
+        """The rows [n, d] with these outputs [n, h] that are nearest to the base."""
+        return np.asarray(self.base + (a - self.before(self.base)) @ self.back.T)
 
 
 @dataclass(eq=False)
@@ -57,7 +62,7 @@ class FeatureSurvey(Survey):
 
     features: Features = field(kw_only=True)
     below: Survey = field(kw_only=True)
-    """The survey of the inputs."""
+    """The survey of the layer's inputs."""
 
     def ends(self) -> Array:
         """The two points of every edge [n, 2, h], those of the inputs' boundary too: no edge crosses a neuron there."""
@@ -65,14 +70,13 @@ class FeatureSurvey(Survey):
 
     def rows(self, count: int) -> Array:
         """Outputs of random inputs; where a neuron is off, it is on instead by a random share of what it is off by."""
-        x = self.random.standard_normal((count, self.features.W.shape[1]))
-        z = self.features.before(x)
+        z = self.features.before(self.below.rows(count))
         share = self.random.random((count, 1))
         return self.domain.inner(np.where(z > 0, z, -share * z))
 
-    def seen(self, corners: Sequence[Corner], error: float) -> list[Seen]:
-        """Corners of the inputs' boundary that are of no neuron of the first layer, whose rows are off by ``error``."""
-        rows = [c for c in corners if c.neuron is None and c.kind == "neuron"]
+    def seen(self, corners: Sequence[Sighting], error: float) -> list[Seen]:
+        """Corners of the boundary below that are of no neuron of the layer, whose rows are off by ``error``."""
+        rows = [c for c in corners if c.neuron is None]
         size = float(np.linalg.norm(self.features.W, 2))
         return [Seen(self.features(c.x[None])[0], size * c.error + error * float(np.linalg.norm(c.x)), c) for c in rows]
 
@@ -90,7 +94,7 @@ class FeatureSurvey(Survey):
         up = np.where(z > 0, self.features.W @ (edge.normal @ edge.slice.frame), 0.0)
         for height in HEIGHTS:
             rows = np.stack([start + height * up, start - height * up])
-            if rows.min() < 2 * self.domain.margin:
+            if not self.domain.holds(rows):
                 return False
             labels = self.ask(rows)
             if labels[0] != labels[1]:
@@ -101,18 +105,41 @@ class FeatureSurvey(Survey):
 
 @dataclass(eq=False)
 class Seen:
-    """A corner of the inputs' boundary, in the outputs of the first layer."""
+    """A corner of the boundary below, in the outputs of the layer."""
 
     x: Array
     error: float
-    corner: Corner
+    corner: Sighting
     neuron: int | None = None
 
+    @property
+    def slice(self) -> Slice:
+        return self.corner.slice
 
-def survey_of(features: Features, survey: Survey) -> FeatureSurvey:
-    """An empty survey of the features, which asks through that of the inputs."""
+
+def survey_of(features: Features, below: Survey) -> FeatureSurvey:
+    """An empty survey of the features, which asks through that of the layer's inputs."""
     h = len(features.W)
-    domain = Domain(np.zeros(h), np.full(h, np.inf), REACH * float(np.sqrt(h)), MARGIN)
-    tolerances = Tolerances.of(h, survey.tolerances.resolution / survey.tolerances.spread, 0.0)
-    ask = lambda a: survey.ask(features.rows(a))  # noqa: E731
-    return FeatureSurvey(ask, tolerances, domain, survey.classes, survey.random, features=features, below=survey)
+    low, high = np.zeros(h), np.full(h, np.inf)
+    faces = _faces(features, below.domain)
+    centre = None if faces is None else features.before(features.base)
+    domain = Domain(low, high, REACH * float(np.sqrt(h)), MARGIN, faces, centre)
+    tolerances = Tolerances.of(h, below.tolerances.resolution / below.tolerances.spread, 0.0)
+    ask = lambda a: below.ask(features.rows(a))  # noqa: E731
+    return FeatureSurvey(ask, tolerances, domain, below.classes, below.random, features=features, below=below)
+
+
+def _faces(features: Features, below: Domain) -> Array | None:
+    """The half-spaces of the layer's inputs, for its outputs [m, h + 1]; None where there is none."""
+    if below.unbounded:
+        return None
+    d = len(below.low)
+    rows = [np.column_stack([np.eye(d), -below.low])[np.isfinite(below.low)]]
+    rows.append(np.column_stack([-np.eye(d), below.high])[np.isfinite(below.high)])
+    rows += [below.faces] if below.faces is not None else []
+    G = np.concatenate(rows)
+    slope = G[:, :-1] @ features.back
+    height = G[:, :-1] @ features.rows(np.zeros((1, len(features.W))))[0] + G[:, -1]
+    size = np.linalg.norm(slope, axis=1)
+    kept = size > 0
+    return np.asarray(np.column_stack([slope, height])[kept] / size[kept, None])

@@ -1,4 +1,4 @@
-"""A copy with two hidden layers: its decisions, its derivatives, and Gauss-Newton."""
+"""A copy with several hidden layers: its decisions, its derivatives, and Gauss-Newton."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ import numpy as np
 import pytest
 import torch
 
+from divulge.extraction.labels.deeper.network import DeepNetwork, polish
 from divulge.extraction.labels.network import LabelNetwork
-from divulge.extraction.labels.two_layers.network import TwoLayerNetwork, polish
 from divulge.oracles.region import Region
 
 
-@pytest.fixture(params=[2, 3])
-def network(request) -> TwoLayerNetwork:
-    """A random network of so many classes."""
-    rng, k = np.random.default_rng(0), request.param - 1
+@pytest.fixture(params=[(2, 1), (3, 1), (2, 2), (3, 3)])
+def network(request) -> DeepNetwork:
+    """A random network of so many classes, with so many layers of five neurons below the highest."""
+    rng, (classes, depth) = np.random.default_rng(0), request.param
+    k = classes - 1
     upper = LabelNetwork(
         rng.standard_normal((3, 5)), rng.standard_normal(3), rng.standard_normal((k, 3)), np.zeros((k, 5)), np.zeros(k)
     )
-    network = TwoLayerNetwork(rng.standard_normal((5, 7)), rng.standard_normal(5), upper)
-    logits = upper.logits(network.features(rng.standard_normal((500, 7))))
+    widths = [7] + depth * [5]
+    lower = tuple((rng.standard_normal((5, d)), rng.standard_normal(5)) for d in widths[:-1])
+    network = DeepNetwork(lower, upper)
+    logits = upper.logits(network.outputs(rng.standard_normal((500, 7)))[-1])
     return replace(network, upper=replace(upper, c=-logits[:, 1:].mean(axis=0)))
 
 
-def boundary(network: TwoLayerNetwork, count: int) -> tuple[np.ndarray, np.ndarray]:
+def boundary(network: DeepNetwork, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Points of the network's boundary on random segments, and the labels on both sides."""
     rng = np.random.default_rng(1)
     X, Y = rng.standard_normal((2, 40 * count, 7)) * 2
@@ -63,6 +66,7 @@ def test_polish_takes_back_a_small_error(network):
     points, pairs = boundary(network, 400)
     rng = np.random.default_rng(5)
     upper = replace(network.upper, W=network.upper.W + 1e-5 * rng.standard_normal((3, 5)))
-    near = replace(network, W=network.W + 1e-5 * rng.standard_normal((5, 7)), upper=upper)
+    lower = tuple((W + 1e-5 * rng.standard_normal(W.shape), b) for W, b in network.lower)
+    near = replace(network, lower=lower, upper=upper)
     assert near.distance(points, pairs, 7**0.5).max() > 1e-6
     assert polish(near, points, pairs, 7**0.5, 5).distance(points, pairs, 7**0.5).max() < 1e-11

@@ -1,7 +1,7 @@
-"""The first of two hidden layers: neurons whose hyperplane is flat in the whole input space.
+"""The lowest of several hidden layers: neurons whose hyperplane is flat in the whole input space.
 
-A neuron of the second layer bends where one of the first switches, so its corners in different slices do not agree on a
-hyperplane. A neuron counts as one of the first layer if corners of three slices agree on it and no edge runs straight
+A neuron of a higher layer bends where one of the lowest switches, so its corners in different slices do not agree on a
+hyperplane. A neuron counts as one of the lowest layer if corners of three slices agree on it and no edge runs straight
 through its hyperplane.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from divulge.extraction.labels.asking import Array
 from divulge.extraction.labels.discovery import Discovery
-from divulge.extraction.labels.pencils import Pencil, settle
+from divulge.extraction.labels.pencils import Pencil, Sighting, settle
 from divulge.extraction.labels.polygon import Edge
 
 SLICES = 6
@@ -29,8 +29,8 @@ PATIENCE = 14
 
 
 @dataclass(eq=False)
-class FirstLayer(Discovery):
-    """Neurons of the first hidden layer of a deeper network."""
+class LowestLayer(Discovery):
+    """Neurons of the lowest hidden layer of a deeper network."""
 
     _still: set[int] = field(default_factory=set)
     """Edges along whose null space the boundary does not move, by id."""
@@ -110,16 +110,18 @@ class FirstLayer(Discovery):
             survey.unmeasurable.add(id(edge))
 
     def _holds(self, edges: Sequence[Edge]) -> NDArray[np.bool_]:
-        """Whether the boundary is where each edge is, also a spread away along what no neuron sees."""
+        """Whether the boundary is where each edge is, also up to a spread away along what no neuron sees."""
         survey = self.survey
         if not edges:
             return np.zeros(0, dtype=bool)
         W, _ = self.hyperplanes()
         away = survey.random.standard_normal((len(edges), survey.inputs))
         away -= away @ np.linalg.pinv(W) @ W
-        away *= survey.tolerances.spread / np.linalg.norm(away, axis=1, keepdims=True)
+        away /= np.linalg.norm(away, axis=1, keepdims=True)
         aside = max(100 * survey.tolerances.offset, 10 * self.error * survey.tolerances.spread)
-        middles = np.stack([e.slice.lift(e.extent(survey.tolerances.spread)[0]) for e in edges]) + away
+        middles = np.stack([e.slice.lift(e.extent(survey.tolerances.spread)[0]) for e in edges])
+        room = np.array([survey.domain.room(x, along) for x, along in zip(middles, away, strict=True)])
+        middles += np.minimum(survey.tolerances.spread, 0.5 * room)[:, None] * away
         normals = aside * np.stack([e.normal @ e.slice.frame for e in edges])
         labels = survey.ask(survey.domain.clipped(np.concatenate([middles + normals, middles - normals])))
         pairs = np.array([e.pair for e in edges])
@@ -143,11 +145,11 @@ class FirstLayer(Discovery):
             self.survey.walk([self.survey.between(*pair)])
 
     def _settle(self, pencil: Pencil) -> bool:
-        free = [c for c in self.survey.corners() if c.neuron is None and c is not pencil.corner]
+        free = [c for c in self.free() if c is not pencil.corner]
         found = settle(pencil, free, self.survey.tolerances, AGREEING) if len(free) >= AGREEING else None
         if found is None:
             return False
-        corners = [pencil.corner, *(free[i] for i in found[1])]
+        corners: list[Sighting] = [pencil.corner, *(free[i] for i in found[1])]
         if len({id(c.slice) for c in corners}) < AGREEING or self.survey.crossed([found[0]])[0]:
             return False
         self._add(found[0], corners)

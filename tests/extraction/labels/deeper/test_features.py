@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from divulge.extraction.labels.deeper.features import Features, FeatureSurvey, survey_of
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.tolerances import Domain, Tolerances
-from divulge.extraction.labels.two_layers.features import Features, FeatureSurvey, survey_of
 
 
 @pytest.fixture
 def survey() -> FeatureSurvey:
     rng = np.random.default_rng(0)
     W = rng.standard_normal((4, 9))
-    features = Features(W / np.linalg.norm(W, axis=1, keepdims=True), rng.standard_normal(4))
+    features = Features(W / np.linalg.norm(W, axis=1, keepdims=True), rng.standard_normal(4), np.zeros(9))
     domain = Domain(np.full(9, -np.inf), np.full(9, np.inf), 90.0)
     ask = lambda x: (features(x).sum(axis=1) > 2).astype(int)  # noqa: E731
     return survey_of(features, Survey(ask, Tolerances.of(9, 1e-12, 0.0), domain, 2, rng))

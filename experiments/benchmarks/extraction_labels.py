@@ -34,8 +34,8 @@ BUDGET = 60_000
 """Labels for each network of ``honesty``."""
 FALSE = 5e-4
 """A copy is not equivalent if it decides otherwise on more than this share of fresh rows."""
-FOUND = 1e-6
-"""Distance of two hyperplanes, as unit rows (w, b), that are one."""
+FOUND, FOUND_ROUNDED = 1e-6, 1e-3
+"""Distance of two hyperplanes, as unit rows (w, b), that are one; in networks that compute in float32."""
 Make = Callable[[int], MLP]
 
 
@@ -52,13 +52,20 @@ def random_network(widths: list[int], seed: int, activation: str = "relu") -> ML
     return model
 
 
-def digits_network(width: int, seed: int) -> MLP:
-    """A network trained on digits, in float64."""
+def digits_network(width: int, seed: int, outputs: int = 10) -> MLP:
+    """A network trained on digits, ten classes or even against odd, in float64."""
     X, y = load_digits(return_X_y=True)
     X = (X - X.mean(axis=0)) / (X.std(axis=0) + 1e-9)
-    recipe = divulge.Recipe(widths=[64, width, 10], learning_rate=0.1, epochs=60, seed=seed)
-    model: MLP = recipe.train(torch.from_numpy(X).float(), torch.from_numpy(y)).double().requires_grad_(False)
+    loss = "cross-entropy" if outputs > 1 else "logistic"
+    recipe = divulge.Recipe(widths=[64, width, outputs], loss=loss, learning_rate=0.1, epochs=60, seed=seed)
+    labels = torch.from_numpy(y if outputs > 1 else y % 2)
+    model: MLP = recipe.train(torch.from_numpy(X).float(), labels).double().requires_grad_(False)
     return model
+
+
+def rounded(make: Make, seed: int) -> MLP:
+    """The same network, which computes in float32."""
+    return make(seed).float()
 
 
 def all_neurons(stolen: LabelCopy, model: MLP) -> bool:
@@ -69,7 +76,9 @@ def all_neurons(stolen: LabelCopy, model: MLP) -> bool:
     found = (copy[0].weight, copy[0].bias) if isinstance(copy, MLP) else (copy.A.detach(), copy.b.detach())
     layers = (found, (model[0].weight, model[0].bias))
     rows = [torch.nn.functional.normalize(torch.cat([w, b[:, None]], dim=1), dim=1) for w, b in layers]
-    return float(torch.cdist(rows[1], torch.cat([rows[0], -rows[0]])).min(dim=1).values.max()) < FOUND
+    near = FOUND if model[0].weight.dtype == torch.float64 else FOUND_ROUNDED
+    away = torch.cdist(rows[1].double(), torch.cat([rows[0], -rows[0]]).double())
+    return float(away.min(dim=1).values.max()) < near
 
 
 def mnist_network(outputs: int, seed: int) -> MLP:
@@ -233,10 +242,13 @@ def cases() -> Iterator[tuple[str, Make]]:
     """The networks of the table."""
     for widths in (
         [10, 8, 1], [20, 16, 1], [64, 32, 1], [100, 32, 1], [20, 40, 1], [20, 16, 3], [64, 32, 10], [20, 10, 6, 1],
-        [2048, 4, 1], [32, 2, 2, 1],
+        [2048, 4, 1], [32, 2, 2, 1], [12, 6, 4, 1], [30, 16, 6, 3, 1], [20, 8, 6, 4, 1],
     ):  # fmt: skip
         yield "-".join(map(str, widths)), partial(random_network, widths)
     yield "digits 64-32-10", partial(digits_network, 32)
+    for widths in ([20, 16, 1], [20, 16, 3]):
+        yield f"float32 {'-'.join(map(str, widths))}", partial(rounded, partial(random_network, widths))
+    yield "float32 digits 64-8-1", partial(rounded, partial(digits_network, 8, outputs=1))
     yield "MNIST 784-32-1", partial(mnist_network, 1)
     yield "MNIST 784-32-10", partial(mnist_network, 10)
 

@@ -12,7 +12,8 @@ The steps here:
 4. Every boundary point is a linear equation in the output layer (``labels/output_layer.py``), and all parameters are
    polished on all facets and points together (``labels/polish.py``).
 5. Where the neurons found span all facets' normals and there are other bends, there is a second hidden layer. In the
-   outputs of the first it is a network with one hidden layer, and found by the same steps (``labels/two_layers``).
+   outputs of the first it is a network with one hidden layer fewer, and found by the same steps; so is a third, where
+   the boundary meets rows at which all neurons below are on (``labels/deeper``).
 6. The copy's own boundary is asked from both sides. Where the target disagrees a neuron is missing, and the next slice
    goes there. A copy is ``equivalent`` after fresh rows, near the boundary and far from it, contradict nothing
    (``labels/verification.py``).
@@ -58,8 +59,8 @@ def from_labels(
     """Rebuild a ReLU network from its decisions.
 
     Linear and softmax regression are networks without hidden neurons. One hidden layer may have any width and two
-    classes or many. Two hidden layers are tried without ``bounds``, with a first layer no wider than the input. Of
-    deeper networks the lowest layers that were found are in ``hidden_layers``.
+    classes or many. Several hidden layers are tried without ``bounds``, each no wider than its input. Where a network is
+    not rebuilt whole, the lowest layers that were found are in ``hidden_layers``.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def from_labels(
     bounds : tuple of two floats or arrays, optional
         The smallest and the largest input that may be asked, such as (0, 1) for pixels. By default there is no limit.
     checks : int, default 2000
-        Fresh rows that verify the copy, ten times as many for two hidden layers. A tenth as many are asked at each
+        Fresh rows that verify the copy, ten times as many for several hidden layers. A tenth as many are asked at each
         distance from the boundary.
     beside : int, default 1
         Corners that are measured side by side. More of them need fewer requests and some more labels.

@@ -40,7 +40,7 @@ MOST_SLICES, COARSE_SLICES = 40, 120
 REPAIR_CHECKS = 200
 """Points of the copy's boundary that are asked from both sides before it is repaired or accepted."""
 DEEPER_CHECKS = 10
-"""How many times as many fresh rows verify a copy with two hidden layers, whose neurons may show in rarer regions."""
+"""How many times as many fresh rows verify a copy with several hidden layers: neurons may show in rarer regions."""
 REPAIRS = 3
 """How often a copy is mended with rows that verification contradicts, and verified anew."""
 REPEATED_ROWS, REPEATS = 24, 4
@@ -76,7 +76,7 @@ class LabelAttack:
         self.solver = OneHiddenLayer(self.survey, self.discovery, self._check)
         self.network: LabelNetwork | DeepNetwork = self._constant(0)
         self.deeper: SeveralLayers | None = None
-        """The attack on two hidden layers, once it was tried."""
+        """The attack on several hidden layers, once it was tried."""
         self.repair: Callable[[list[Disagreement]], LabelNetwork | DeepNetwork] | None = None
         """Mends a copy of which the last check contradicted nothing, after verification did."""
         self.wrong: list[Disagreement] = []
@@ -151,7 +151,7 @@ class LabelAttack:
         if self.discovery.deeper or (self.wrong and self.discovery.deep):
             self._try_several_layers()
         if self.deeper is not None and self.deeper.deeper:
-            return self._unless_rounded(reasons.three_layers())
+            return self._unless_rounded(reasons.more_layers(len(self.deeper.layers)))
         return ""
 
     def _unless_rounded(self, reason: str) -> str:
@@ -161,7 +161,7 @@ class LabelAttack:
         return reasons.rounded(self.tolerances.line / self.tolerances.spread)
 
     def _try_several_layers(self) -> None:
-        """A copy with two hidden layers; if there is none, one hidden layer after all unless bends contradict it."""
+        """A copy with several hidden layers; if there is none, one hidden layer unless bends contradict it."""
         self.deeper = deeper = SeveralLayers(self.survey, self._check)
         copy = deeper.run()
         if copy is not None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from divulge.extraction.labels.facets import Facet, along_axes
+from divulge.extraction.labels.open_neurons import Evidence, told_members
+from divulge.extraction.labels.output_layer import orientations
 from divulge.extraction.labels.pencils import Neuron, Pencil, Sighting, distinct, settle, shared
 from divulge.extraction.labels.polygon import Corner, Edge
 from divulge.extraction.labels.survey import Survey
@@ -64,7 +66,7 @@ class Discovery:
     open: list[Pencil] = field(default_factory=list)
     """Pencils whose neuron was chosen, because labels leave one number of it open."""
     depth_tried: bool = False
-    """Whether a copy with two hidden layers was tried, without success."""
+    """Whether a copy with several hidden layers was tried, without success."""
     trials: Trials = field(init=False)
 
     def __post_init__(self) -> None:
@@ -262,17 +264,34 @@ class Discovery:
         spread = self.survey.tolerances.spread
         if len(waiting) > MOST_OPEN or not all(any(p.ridge(c, spread) for p in waiting) for c in self.free()):
             return False
-        for pencil in waiting:
-            crossed = self.survey.crossed(pencil.members(RATIOS, spread))
-            runs = np.split(np.arange(len(RATIOS)), np.nonzero(np.diff(crossed))[0] + 1)
-            allowed = [run for run in runs if not crossed[int(run[0])]]
-            if allowed:
-                longest = max(allowed, key=len)
-                middle = longest[len(longest) // 2]
-                self._add(pencil.members(RATIOS[middle : middle + 1], spread)[0], [pencil.corner])
-                self.open.append(pencil)
-                return True
-        return False
+        ratios = {i: ratio for i, p in enumerate(waiting) if (ratio := self._uncrossed(p)) is not None}
+        if not ratios:
+            return False
+        told = told_members(waiting, list(ratios.values()), self._evidence()) if len(ratios) == len(waiting) else None
+        if told is not None:
+            for pencil, neuron in zip(waiting, told, strict=True):
+                self._add(neuron, [pencil.corner])
+            return True
+        i, ratio = next(iter(ratios.items()))
+        self._add(waiting[i].members(np.array([ratio]), spread)[0], [waiting[i].corner])
+        self.open.append(waiting[i])
+        return True
+
+    def _uncrossed(self, pencil: Pencil) -> float | None:
+        """The middle one of the longest run of slopes whose hyperplanes no edge crosses; None if there is none."""
+        crossed = self.survey.crossed(pencil.members(RATIOS, self.survey.tolerances.spread))
+        runs = np.split(np.arange(len(RATIOS)), np.nonzero(np.diff(crossed))[0] + 1)
+        longest = max((run for run in runs if not crossed[int(run[0])]), key=len, default=None)
+        return None if longest is None else float(RATIOS[longest[len(longest) // 2]])
+
+    def _evidence(self) -> Evidence:
+        """The neurons found, turned where their side is known, and all boundary points."""
+        survey = self.survey
+        W, b = self.hyperplanes()
+        turn = orientations(W, b, survey.facets, survey.tolerances)
+        side = np.where(turn != 0, turn, 1.0)
+        points, pairs = survey.known_points()
+        return Evidence(side[:, None] * W, side * b, turn != 0, points, pairs, survey.classes, survey.tolerances)
 
     @property
     def chosen(self) -> int:

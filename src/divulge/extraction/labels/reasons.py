@@ -52,19 +52,19 @@ def axes() -> str:
 def unrelated(bends: int) -> str:
     return (
         f"The boundary has straight pieces, and {bends} bends between them fit no hidden neuron: the target is not a "
-        "ReLU network with one hidden layer or two (nearest neighbours, trees, ensembles)."
+        "ReLU network with few hidden layers (nearest neighbours, trees, ensembles)."
     )
 
 
-def three_layers() -> str:
+def more_layers(found: int) -> str:
     return (
-        "The target has three hidden layers or more, or neurons so nearly parallel that labels do not tell them apart: "
-        "no more than two layers are rebuilt from labels."
+        f"The target has {found + 2} hidden layers or more, or neurons so nearly parallel that labels do not tell them "
+        "apart, or its boundary does not show a whole layer."
     )
 
 
 def lowest_layers(found: list[int]) -> str:
-    layers = " and ".join(f"{n} of the {place}" for n, place in zip(found, ("first", "second"), strict=False))
+    layers = " and ".join(f"{n} of layer {i + 1}" for i, n in enumerate(found))
     return f"Neurons found of its hidden layers: {layers} (hidden_layers)."
 
 
@@ -107,16 +107,16 @@ def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) ->
         return (
             f"The copy decides like the target on all {measured.compared:,} fresh rows, and otherwise next to "
             f"{round(worst * measured.compared_near):,} of {measured.compared_near:,} points of the boundary: it is "
-            "imprecise there or lacks a neuron that shows rarely, or the target is not a ReLU network with one hidden "
-            "layer or two."
+            "imprecise there or lacks a neuron that shows rarely, or the target is not a ReLU network with few hidden "
+            "layers."
         )
     if discovery.deep:
         return (
-            "The boundary bends at hyperplanes that it crosses elsewhere without a bend, and a copy with two hidden "
-            "layers does not fit: the target has more hidden layers, or neurons so nearly parallel that labels do not "
+            "The boundary bends at hyperplanes that it crosses elsewhere without a bend, and a copy with several hidden "
+            "layers does not fit: the target has more of them, or neurons so nearly parallel that labels do not "
             f"tell them apart. The copy decides otherwise on {far:.2%} of fresh rows."
         )
     return (
         f"The copy decides otherwise on {far:.2%} of fresh rows and on {worst:.1%} of rows near the boundary: the "
-        "target is not a ReLU network with one hidden layer or two, or the boundary shows too little of it."
+        "target is not a ReLU network with few hidden layers, or the boundary shows too little of it."
     )

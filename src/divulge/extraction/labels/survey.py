@@ -110,6 +110,15 @@ class Survey:
                 return rows[0], rows[int(self.random.choice(other))], int(labels[0])
         return None
 
+    def of_both_labels(self) -> tuple[Array, Array]:
+        """Two rows of different labels: random ones that were asked before, if there are such, or beside an edge."""
+        for x, label in self.pool:
+            if label != self.pool[0][1]:
+                return self.pool[0][0], x
+        edge = self.edges()[0]
+        aside = 10 * self.tolerances.offset * edge.normal
+        return edge.slice.lift(edge.near + aside), edge.slice.lift(edge.near - aside)
+
     def first_edges(self) -> bool:
         """Walk slices until one shows an edge; whether one did."""
         for _ in range(FIRST_SLICES):
@@ -218,6 +227,11 @@ class Survey:
                     y = edge.near + side * 10 * self.tolerances.offset * edge.normal
                     found.append((edge.slice.lift(y), label))
         return np.stack([x for x, _ in found]), np.array([label for _, label in found])
+
+    def known_points(self) -> tuple[Array, Array]:
+        """Boundary points [n, d] and their pairs [n, 2]."""
+        boundary = self.boundary_points()
+        return boundary.points, boundary.pairs
 
     def boundary_points(self) -> BoundaryPoints:
         """All boundary points, those of each measured facet together."""

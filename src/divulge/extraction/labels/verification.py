@@ -149,10 +149,12 @@ def _nearest_change(survey: Survey, x: Array, towards: Array) -> Disagreement | 
 
 def _around(found: Crossings, survey: Survey, wrong: Array) -> list[Disagreement]:
     """Of these crossings of the copy's boundary, the shortest segments that cross the target's."""
-    some = wrong[: 2 * MOST_REPAIRS]
-    ends = [np.stack([found.starts[i], found.stops[i]]) for i in some]
-    segments = [_nearest_change(survey, found.points[i], two) for i, two in zip(some, ends, strict=True)]
-    return [one for one in segments if one is not None][:MOST_REPAIRS]
+    if not len(wrong):
+        return []
+    others = np.stack(survey.of_both_labels())
+    ends = [np.concatenate([found.starts[i][None], found.stops[i][None], others]) for i in wrong[:MOST_REPAIRS]]
+    segments = [_nearest_change(survey, found.points[i], rows) for i, rows in zip(wrong, ends, strict=False)]
+    return [one for one in segments if one is not None]
 
 
 def _both_sides(copy: Decides, found: Crossings, survey: Survey, distance: float) -> Array:

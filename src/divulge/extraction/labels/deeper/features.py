@@ -27,6 +27,8 @@ HELD = (-2.0, -0.5)
 """Logarithms of the smallest and the largest output of neurons that are off and held on."""
 HEIGHTS = (0.01, 0.03, 0.1, 0.3)
 """How far above and below an edge the boundary is looked for, once neurons are held on."""
+DIRECTIONS, NEAR_BASE = 8, 0.3
+"""Directions in which the boundary is looked for at the base point, and how far, in distances to the region's end."""
 MARGIN = 1e-3
 """How far edges stay off the faces of the orthant."""
 
@@ -68,6 +70,12 @@ class FeatureSurvey(Survey):
         """The two points of every edge [n, 2, h], those of the inputs' boundary too: no edge crosses a neuron there."""
         return np.concatenate([super().ends(), self.features(self.below.ends())])
 
+    def known_points(self) -> tuple[Array, Array]:
+        """Boundary points [n, h] and their pairs [n, 2], those of the boundary below too."""
+        points, pairs = super().known_points()
+        inputs, of = self.below.known_points()
+        return np.concatenate([points, self.features(inputs)]), np.concatenate([pairs, of])
+
     def rows(self, count: int) -> Array:
         """Outputs of random inputs; where a neuron is off, it is on instead by a random share of what it is off by."""
         z = self.features.before(self.below.rows(count))
@@ -79,6 +87,21 @@ class FeatureSurvey(Survey):
         rows = [c for c in corners if c.neuron is None]
         size = float(np.linalg.norm(self.features.W, 2))
         return [Seen(self.features(c.x[None])[0], size * c.error + error * float(np.linalg.norm(c.x)), c) for c in rows]
+
+    def walk_at_base(self) -> bool:
+        """A slice through the boundary at the base point; whether the boundary was found there."""
+        here = self.features.before(self.features.base)
+        along = self.random.standard_normal((DIRECTIONS, len(here)))
+        along /= np.linalg.norm(along, axis=1, keepdims=True)
+        room = np.array([min(self.domain.room(here, v), self.domain.room(here, -v)) for v in along])
+        aside = NEAR_BASE * room[:, None] * along
+        labels = self.ask(np.concatenate([here + aside, here - aside]))
+        differ = np.nonzero(labels[:DIRECTIONS] != labels[DIRECTIONS:])[0]
+        if not len(differ):
+            return False
+        one, two = here + aside[differ[0]], here - aside[differ[0]]
+        self.walk([self.between(one, two, int(labels[differ[0]]))])
+        return True
 
     def walk_beside(self, corner: Corner) -> bool:
         """A slice that meets the neuron of a corner of the inputs' boundary, if the boundary is found there.

@@ -132,7 +132,8 @@ def _added(network: DeepNetwork, steps: list[Array], spread: float) -> DeepNetwo
     """The network with a step for each layer, the output layer last."""
     upper, h = network.upper, len(network.upper.W)
     *inner, last = steps
-    rows = [step.reshape(len(b), -1) for step, b in zip(inner, [*(b for _, b in network.lower), upper.b], strict=True)]
+    weights = [*(W for W, _ in network.lower), upper.W]
+    rows = [step.reshape(len(W), W.shape[1] + 1) for step, W in zip(inner, weights, strict=True)]
     rows[0][:, :-1] /= spread
     lower = tuple((W + row[:, :-1], b + row[:, -1]) for (W, b), row in zip(network.lower, rows[:-1], strict=True))
     last = last.reshape(upper.classes - 1, -1)

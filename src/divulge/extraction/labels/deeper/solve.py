@@ -32,7 +32,10 @@ MORE_SLICES = 10
 """Random slices of the boundary in the outputs of a layer, after those beside corners."""
 CHECKS = 200
 """Points of that boundary that are asked from both sides before it is repaired or accepted."""
-REPAIRS = 4
+REPAIRS, REPAIRS_IF_DEEPER = 4, 2
+"""How often a copy is mended, and how often where another layer seems to be above it."""
+BASE_WALKS = 3
+"""Slices through the base point of a layer above the first."""
 MOST_WALKS, MOST_TRIES = 30, 300
 """Slices beside corners, and how often one is tried: at many corners the boundary is not found."""
 POLISH_ROUNDS = 4
@@ -122,13 +125,15 @@ class SeveralLayers:
         level = Level(lowest, inner, seen, OneHiddenLayer(inner, discovery, lambda n: disagreements(n, inner, CHECKS)))
         self.levels.append(level)
         self.deeper = False
+        for _ in range(BASE_WALKS if len(self.levels) > 1 else 0):
+            inner.walk_at_base()
         self._meet_all(level, stop_if_deeper=True)
         if self.deeper:
             return None
         network = self._whole(level)
-        for _ in range(REPAIRS):
+        for repairs in range(REPAIRS):
             wrong = [] if network is None else self.check(network)
-            if not wrong:
+            if not wrong or (repairs >= REPAIRS_IF_DEEPER and (discovery.deep or discovery.deeper)):
                 break
             network = self.repair(wrong)
         self.deeper = network is None or (bool(wrong) and (discovery.deep or discovery.deeper))

@@ -1,0 +1,78 @@
+"""Neurons that bend the boundary between one pair of facets only.
+
+The two facets leave one number of such a neuron open, r in w = r n2 - n1, and no corner elsewhere gives it. Boundary
+points beyond other neurons do. Where it is known on which side of the neuron each point lies, the logits are linear in
+n1 and n2 of every such neuron, and r is the ratio of their weights. All of them are solved for together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from divulge.extraction.labels.asking import Array
+from divulge.extraction.labels.output_layer import equations
+from divulge.extraction.labels.pencils import Neuron, Pencil
+from divulge.extraction.labels.tolerances import Tolerances
+
+ROUNDS = 5
+"""How often the sides of the points are found anew with the numbers solved for."""
+EXPLAINED = 1e-6
+"""Largest singular value, relative to the largest of all, of equations that have a solution."""
+DETERMINED = 1e-4
+"""Smallest singular value, in the same measure, of those that have one only."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What is known beside the open neurons: the other neurons, and boundary points."""
+
+    W: Array  # [h, d], turned to the side on which each neuron is on
+    b: Array  # [h]
+    known: Array  # [h], whether that side is known
+    points: Array  # [n, d]
+    pairs: Array  # [n, 2]
+    classes: int
+    tolerances: Tolerances
+
+
+def told_members(pencils: Sequence[Pencil], ratios: Sequence[float], evidence: Evidence) -> list[Neuron] | None:
+    """The neurons of these pencils, from ratios that cross no edge; None where the points do not tell them all."""
+    spread, found = evidence.tolerances.spread, np.array(ratios)
+    for _ in range(ROUNDS):
+        members = [p.members(found[i : i + 1], spread)[0] for i, p in enumerate(pencils)]
+        weights = _weights(pencils, members, evidence)
+        if weights is None:
+            return None
+        told = np.array([_ratio(weights[:, 2 * i : 2 * i + 2]) for i in range(len(pencils))])
+        if not (told > 0).all():
+            return None
+        if np.allclose(told, found, rtol=evidence.tolerances.loose):
+            return members
+        found = told
+    return None
+
+
+def _weights(pencils: Sequence[Pencil], members: Sequence[Neuron], evidence: Evidence) -> Array | None:
+    """Of n1 and n2 of each pencil on one side of its neuron [k - 1, 2 pencils]; None if there are several, or none."""
+    points, spread = evidence.points, evidence.tolerances.spread
+    z, one = points @ evidence.W.T + evidence.b, np.ones((len(points), 1))
+    rows = np.concatenate([points / spread, one], axis=1)
+    heights = [rows @ (p.facets @ p.basis).T for p in pencils]
+    on = [(points @ n.w + n.b > 0)[:, None] * height for n, height in zip(members, heights, strict=True)]
+    features = np.concatenate([np.maximum(z, 0), z[:, ~evidence.known], one, *heights, *on], axis=1)
+    found = equations(features, evidence.pairs, evidence.classes)
+    size = np.linalg.norm(found, axis=0)
+    size[size == 0] = 1
+    _, singular, vt = np.linalg.svd(found / size, full_matrices=False)
+    if len(singular) < len(size) or singular[-1] > EXPLAINED * singular[0] or singular[-2] < DETERMINED * singular[0]:
+        return None
+    return np.asarray((vt[-1] / size).reshape(evidence.classes - 1, -1)[:, -2 * len(pencils) :])
+
+
+def _ratio(weights: Array) -> float:
+    """r, from the weights of n1 and n2 in each logit [k - 1, 2]; negative where they tell none."""
+    one, two = np.linalg.svd(weights)[2][0]
+    return float(-two / one) if one else -1.0

@@ -256,13 +256,45 @@ def test_deeper_networks_are_rebuilt_or_not_claimed(widths, seed):
 
 
 @pytest.mark.slow
+def test_of_three_hidden_layers_two_are_found_and_some_networks_whole():
+    rebuilt = lower = 0
+    for seed in range(900, 903):
+        model = balanced_network([30, 16, 6, 3, 1], seed)
+        try:
+            stolen = from_labels(divulge.oracle(model, access="label", budget=130_000), seed=seed, checks=1000)
+        except BudgetExhausted as error:
+            stolen = error.partial
+        found = stolen.widths if stolen.equivalent else [len(rows) for rows in stolen.hidden_layers]
+        lower += found[:1] == [16]
+        rebuilt += stolen.equivalent
+        if stolen.equivalent:
+            assert stolen.widths[:2] == [16, 6]
+            assert stolen.check(divulge.oracle(model, access="label"), 20_000) < 5e-4
+    assert lower >= 2
+    assert rebuilt >= 1
+
+
+@pytest.mark.slow
+def test_small_float32_networks_are_rebuilt():
+    rebuilt = 0
+    for seed in range(3):
+        model = balanced_network([10, 6, 1], seed).float()
+        stolen = from_labels(divulge.oracle(model, access="label", budget=60_000), seed=seed, checks=1000)
+        if stolen.equivalent:
+            assert stolen.widths == [6]
+            assert neuron_error(stolen, model.double()) < 1e-3
+        rebuilt += stolen.equivalent
+    assert rebuilt >= 2
+
+
+@pytest.mark.slow
 def test_the_first_of_three_hidden_layers_is_handed_over():
     model = balanced_network([12, 5, 4, 3, 1], 0)
     with pytest.raises(BudgetExhausted) as caught:
         from_labels(divulge.oracle(model, access="label", budget=25_000), seed=0)
     partial = caught.value.partial
     assert not partial.equivalent
-    assert "5 of the first" in partial.reason
+    assert "5 of layer 1" in partial.reason
     found = torch.from_numpy(partial.hidden_layers[0])
     true = torch.cat([model[0].weight, model[0].bias[:, None]], dim=1)
     found, true = (torch.nn.functional.normalize(rows, dim=1) for rows in (found, true))

@@ -59,8 +59,8 @@ def from_labels(
     """Rebuild a ReLU network from its decisions.
 
     Linear and softmax regression are networks without hidden neurons. One hidden layer may have any width and two
-    classes or many. Several hidden layers are tried without ``bounds``, each no wider than its input. Where a network is
-    not rebuilt whole, the lowest layers that were found are in ``hidden_layers``.
+    classes or many. Several hidden layers are tried without ``bounds``, each no wider than its input. Of a network that
+    is not rebuilt whole, the lowest layers that were found are in ``hidden_layers``.
 
     Parameters
     ----------

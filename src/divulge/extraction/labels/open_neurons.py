@@ -19,6 +19,8 @@ from divulge.extraction.labels.tolerances import Tolerances
 
 ROUNDS = 5
 """How often the sides of the points are found anew with the numbers solved for."""
+INDEPENDENT = 1e-9
+"""Smallest singular value of linear parts that are kept, relative to the largest."""
 EXPLAINED = 1e-6
 """Largest singular value, relative to the largest of all, of equations that have a solution."""
 DETERMINED = 1e-4
@@ -62,7 +64,8 @@ def _weights(pencils: Sequence[Pencil], members: Sequence[Neuron], evidence: Evi
     rows = np.concatenate([points / spread, one], axis=1)
     heights = [rows @ (p.facets @ p.basis).T for p in pencils]
     on = [(points @ n.w + n.b > 0)[:, None] * height for n, height in zip(members, heights, strict=True)]
-    features = np.concatenate([np.maximum(z, 0), z[:, ~evidence.known], one, *heights, *on], axis=1)
+    linear, size, _ = np.linalg.svd(np.concatenate([z[:, ~evidence.known], one, *heights], axis=1), full_matrices=False)
+    features = np.concatenate([np.maximum(z, 0), linear[:, size > INDEPENDENT * size[0]], *on], axis=1)
     found = equations(features, evidence.pairs, evidence.classes)
     size = np.linalg.norm(found, axis=0)
     size[size == 0] = 1

@@ -112,8 +112,8 @@ def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) ->
         )
     if discovery.deep:
         return (
-            "The boundary bends at hyperplanes that it crosses elsewhere without a bend, and a copy with several hidden "
-            "layers does not fit: the target has more of them, or neurons so nearly parallel that labels do not "
+            "The boundary bends at hyperplanes that it crosses elsewhere without a bend, and no copy with several "
+            "hidden layers fits: the target has more of them, or neurons so nearly parallel that labels do not "
             f"tell them apart. The copy decides otherwise on {far:.2%} of fresh rows."
         )
     return (

@@ -11,9 +11,9 @@ import numpy as np
 from divulge.extraction.labels.asking import Array, bisect_all, together
 from divulge.extraction.labels.survey import Survey
 
-RADII = (1.0, 3.0, 10.0)
+RADII = (0.1, 0.3, 1.0, 3.0, 10.0)
 """How far out, in spreads, the largest ball of such rows may lie."""
-ROWS, SEGMENTS = 48, 8
+ROWS, SEGMENTS = 32, 8
 """Rows around its middle that are asked, and segments between rows of different labels that are bisected."""
 
 

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from divulge.core.errors import UnsupportedModel
+from divulge.core.errors import UnsupportedModel, WrongShape
 from divulge.core.images import picture_shape
-from divulge.reconstruction.known_start import labels, pictures, tables
+from divulge.reconstruction.known_start import labels, pictures, precision, tables
 from divulge.reconstruction.known_start.derivatives import derivatives_of
 from divulge.reconstruction.known_start.difference import LayerPair, Span, Spectrum, difference, span_of
 from divulge.reconstruction.known_start.evidence import OUTSIDE, Evidence, evidence
@@ -31,7 +31,7 @@ from divulge.reconstruction.known_start.grid import grid_of
 from divulge.reconstruction.known_start.inversion import invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
 from divulge.reconstruction.known_start.search import Factors, Separate, corrected, search, single_row, unclaimed
-from divulge.reconstruction.known_start.verdicts import check, rounded
+from divulge.reconstruction.known_start.verdicts import check
 from divulge.reconstruction.matching import correlation
 from divulge.reconstruction.result import Reconstruction
 from divulge.reconstruction.value_bounds import Bound, ValueBounds, checked_bounds, infer_mean
@@ -45,6 +45,9 @@ MISSED = 0.02
 """The share of its features that a certified picture may miss."""
 AGREED = 0.99
 """The correlation of the assembled and the separated input from which on both are taken for the input of their row."""
+FAR = 0.1
+"""The root mean square distance from the range, as a share of its width, or the share of the features that is missed,
+from which on a sample is no input."""
 SAME = 0.98
 """The correlation from which on an input is taken for one that is known exactly."""
 
@@ -87,13 +90,17 @@ def reconstruct(
     base = opened(start)
     layer = changed_layer(model, base, shape)
     D, spectrum = difference(layer.pair)
-    rank = check(layer.pair, spectrum, n)
+    rank = check(layer.pair, spectrum, n, approximate=not layer.frozen)
+    d = math.prod(layer.input_shape)
+    if shape is not None and math.prod(shape) != d:
+        raise WrongShape(f"shape {tuple(shape)} is not that of the model's {d} inputs.")
     span = span_of(D, rank, has_bias=layer.pair.has_bias)
     end = started + (LONGEST if seconds is None else seconds)
     inside = layer.features is not None
     layout = layer.feature_shape if inside else shape or picture_shape(span.input_dim)
-    d = math.prod(layer.input_shape)
     bounds = checked_bounds(d, mean, value_range)
+    if not span.has_bias and not inside and bounds is not None:
+        span = replace(span, fill=_ends(bounds))
     slopes = derivatives_of((base, model), layer.name, layer.input_shape, spectrum.unit_sizes)
     grid = None if inside else grid_of(span, bounds, layout)
     factors = search(span, layer.pair, _separation(span, layout, seed, end), slopes, grid, seed=seed, end=end)
@@ -111,11 +118,16 @@ def reconstruct(
         multipliers=A.norm(dim=1), confidence=_confidence(found), residual=residual, rank=span.rank, restarts=1,
         method="known-start", seed=seed, seconds=time.perf_counter() - started,
         mean=None if bounds is None else bounds.mean, value_range=_as_numbers(value_range),
-        shape=shape or (layer.input_shape if inside else layout), certified=found.certified, everything=everything,
-        notes=_notes(spectrum, found.certified, layer),
+        shape=shape or _shape_of(layer.input_shape), certified=found.certified, everything=everything,
+        notes=_notes(spectrum, found.certified, layer), reason=_reason(found, inside),
         facts={"layer": layer.name, "gap": spectrum.ratio, "decay": spectrum.decay, "rows": factors.sure,
                "exact": len(factors.exact), "features": inside},
     )  # fmt: skip
+
+
+def _shape_of(input_shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape of one input as a picture; None for a table."""
+    return input_shape if len(input_shape) in (2, 3) else picture_shape(math.prod(input_shape))
 
 
 def _pictures(
@@ -123,19 +135,21 @@ def _pictures(
 ) -> Found:  # fmt: skip
     """The pictures behind the features that were found; of a trained extractor the better of its two ends."""
     tried = models[1:] if layer.frozen else models
-    low, high = -math.inf, math.inf
-    if bounds is not None:
-        shift = 0.0 if bounds.mean is None else float(bounds.mean.mean())
-        low, high = (float(torch.as_tensor(end).double().mean()) - shift for end in (bounds.low, bounds.high))
-    inverted = [
-        invert(features_of(model, layer.name), found.X.clamp_min(0), layer.input_shape, (low, high)) for model in tried
-    ]
+    ends = (-math.inf, math.inf) if bounds is None else _ends(bounds)
+    inverted = [invert(features_of(model, layer.name), found.X, layer.input_shape, ends) for model in tried]
     missed = torch.stack([each[1] for each in inverted])
     best = missed.argmin(dim=0)
     X = torch.stack([each[0] for each in inverted])[best, torch.arange(len(best))]
     missed = missed.amin(dim=0)
     sure = found.certified & (missed <= MISSED) & layer.frozen
     return Found(X, Evidence(found.evidence.outside + missed, found.evidence.active), sure)
+
+
+def _ends(bounds: ValueBounds) -> tuple[float, float]:
+    """The ends of the range, with the mean subtracted, of an average input."""
+    shift = 0.0 if bounds.mean is None else float(bounds.mean.mean())
+    low, high = (float(torch.as_tensor(end).double().mean()) - shift for end in (bounds.low, bounds.high))
+    return low, high
 
 
 def _sorted(found: Found) -> Found:
@@ -270,18 +284,59 @@ def _unexplained(span: Span, X: Tensor) -> float:
     return float(rest.norm() / span.S.norm())
 
 
+def _reason(found: Found, inside: bool) -> str:
+    """Why the samples are none of the inputs; empty where one of them may be."""
+    nearest = float(found.evidence.outside.min()) if len(found.X) else math.inf
+    if bool(found.certified.any()) or nearest <= FAR:
+        return ""
+    if inside:
+        return (
+            f"No picture has the features that the layer gave away: {nearest:.0%} of them are missed at least. So "
+            "these are mixtures of features."
+        )
+    return (
+        f"None of the samples lies in the range of values: the nearest one is off by {nearest:.0%} of its width. So "
+        "they are mixtures of inputs, or the inputs have another range."
+    )
+
+
 def _notes(spectrum: Spectrum, certified: Tensor, layer: ChangedLayer) -> tuple[str, ...]:
     notes = [f"{int(certified.sum())} of {len(certified)} inputs are certified."]
     if not math.isclose(spectrum.decay, 1.0, abs_tol=1e-8):
         notes.append(f"Weight decay shrank the start by a factor of {spectrum.decay:.6f}, which was undone.")
     if spectrum.adam is not None:
         notes.append(
-            f"The difference is one step of Adam at a learning rate of {spectrum.adam.rate:g}, which was undone."
+            f"The difference is one step of Adam or RMSprop, which moved weights by {spectrum.adam.rate:g}. It was "
+            "undone."
         )
-    if rounded(layer.pair):
-        notes.append("The released weights were rounded, so the number of inputs may be wrong, and they are not exact.")
+    elif not spectrum.exact and layer.frozen:
+        notes.append(
+            "There is more than rounding in the difference beside the inputs, so they are not exact: it was trained in "
+            "half precision, noise was added, or there were more inputs."
+        )
+    notes += _format_notes(layer.pair)
     if layer.features is not None:
         notes.append(f"The inputs were computed from their features, which layer {layer.name!r} gave away.")
         if not layer.frozen:
             notes.append("What runs in front of that layer was trained too, so the features are not exact.")
     return tuple(notes)
+
+
+def _format_notes(pair: LayerPair) -> list[str]:
+    """What the released numbers leave open."""
+    notes = []
+    form = precision.stored(pair.W)
+    if form == "few levels":
+        notes.append(
+            "The released weights were rounded to few levels, so the number of inputs may be wrong, and they are not "
+            "exact."
+        )
+    elif form in ("float16", "bfloat16"):
+        notes.append(f"The released weights were rounded to {form}, so the inputs are not exact.")
+    if not pair.has_bias:
+        notes.append(
+            "No bias of the layer was trained, so the signs and sizes of the inputs are not known: they were chosen to "
+            "fill the range of values where there is one, and a certificate says nothing about them. A merged low-rank "
+            "adapter leaves such a difference too, in which inputs are seen through its own matrix."
+        )
+    return notes

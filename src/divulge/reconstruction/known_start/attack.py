@@ -23,14 +23,23 @@ from torch import Tensor, nn
 
 from divulge.core.errors import UnsupportedModel, WrongShape
 from divulge.core.images import picture_shape
-from divulge.reconstruction.known_start import labels, pictures, precision, tables
+from divulge.reconstruction.known_start import labels, pictures, tables, trained_front
 from divulge.reconstruction.known_start.derivatives import derivatives_of
 from divulge.reconstruction.known_start.difference import LayerPair, Span, Spectrum, difference, span_of
 from divulge.reconstruction.known_start.evidence import OUTSIDE, Evidence, evidence
 from divulge.reconstruction.known_start.grid import grid_of
 from divulge.reconstruction.known_start.inversion import invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
-from divulge.reconstruction.known_start.search import Factors, Separate, corrected, search, single_row, unclaimed
+from divulge.reconstruction.known_start.notes import notes_of, reason_of
+from divulge.reconstruction.known_start.search import (
+    ROUNDS,
+    Factors,
+    Separate,
+    corrected,
+    search,
+    single_row,
+    unclaimed,
+)
 from divulge.reconstruction.known_start.verdicts import check
 from divulge.reconstruction.matching import correlation
 from divulge.reconstruction.result import Reconstruction
@@ -45,9 +54,6 @@ MISSED = 0.02
 """The share of its features that a certified picture may miss."""
 AGREED = 0.99
 """The correlation of the assembled and the separated input from which on both are taken for the input of their row."""
-FAR = 0.1
-"""The root mean square distance from the range, as a share of its width, or the share of the features that is missed,
-from which on a sample is no input."""
 SAME = 0.98
 """The correlation from which on an input is taken for one that is known exactly."""
 
@@ -81,6 +87,73 @@ class Found:
         return self.sure & self.evidence.agrees
 
 
+@dataclass(frozen=True)
+class Answer:
+    """Inputs for a number of them, with what belongs to them."""
+
+    found: Found
+    A: Tensor
+    """Their rows, [m, h]."""
+    residual: float
+    bounds: ValueBounds | None
+    """With the mean that was inferred."""
+    rank: int
+    facts: dict[str, int]
+    everything: Tensor | None = None
+    """All candidates."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The difference of a layer, and what is known of its inputs."""
+
+    models: tuple[nn.Module, nn.Module]
+    layer: ChangedLayer
+    D: Tensor
+    spectrum: Spectrum
+    bounds: ValueBounds | None
+    shape: tuple[int, ...] | None
+    seed: int
+    end: float
+    """The ``time.perf_counter()`` at which to stop."""
+
+    def solve(self, rank: int, rounds: int = ROUNDS) -> Answer:
+        """The inputs, if there were ``rank`` of them."""
+        layer, inside, bounds = self.layer, self.layer.features is not None, self.bounds
+        span = span_of(self.D, rank, has_bias=layer.pair.has_bias)
+        layout = layer.feature_shape if inside else self.shape or picture_shape(span.input_dim)
+        if not span.has_bias and not inside and bounds is not None:
+            span = replace(span, fill=_ends(bounds))
+        slopes = derivatives_of(self.models, layer.name, layer.input_shape, self.spectrum.unit_sizes)
+        grid = None if inside else grid_of(span, bounds, layout)
+        separate = _separation(span, layout, self.seed, self.end)
+        factors = search(
+            span, layer.pair, separate, slopes, grid, seed=self.seed, end=self.end, rounds=rounds
+        )  # fmt: skip
+        if not inside:
+            bounds = _with_mean(bounds, span, factors)
+        found = _sorted(_best(span, layer.pair, factors, None if inside else bounds))
+        A = _rows(span, found.X, factors.rows.q[: factors.sure]) * self.spectrum.unit_sizes
+        residual, facts = _unexplained(span, found.X), {"rows": factors.sure, "exact": len(factors.exact)}
+        if inside:
+            return Answer(_pictures(found, self.models, layer, bounds), A, residual, bounds, rank, facts)
+        everything = span.inputs(torch.cat([factors.separated, factors.others]))
+        return Answer(found, A, residual, bounds, rank, facts, everything)
+
+    def solve_blind(self, numbers: list[int]) -> Answer:
+        """The inputs behind a trained extractor, from more directions than there are inputs."""
+        answers = [self.solve(number, rounds=1) for number in numbers]
+        X = torch.cat([answer.found.X for answer in answers])
+        every = [answer.found.evidence for answer in answers]
+        outside, active = torch.cat([each.outside for each in every]), torch.cat([each.active for each in every])
+        kept = trained_front.distinct(X, outside)
+        uncertain = torch.zeros(len(kept), dtype=torch.bool)
+        found = Found(X[kept], Evidence(outside[kept], active[kept]), uncertain)
+        A = torch.cat([answer.A for answer in answers])[kept]
+        residual = min(answer.residual for answer in answers)
+        return Answer(found, A, residual, self.bounds, len(kept), {"rows": 0, "exact": 0})
+
+
 def reconstruct(
     model: nn.Module, start: Start, *, seed: int, n: int | None, mean: Tensor | None,
     value_range: tuple[Bound, Bound] | None, shape: tuple[int, ...] | None, seconds: float | None,
@@ -89,39 +162,25 @@ def reconstruct(
     started = time.perf_counter()
     base = opened(start)
     layer = changed_layer(model, base, shape)
-    D, spectrum = difference(layer.pair)
-    rank = check(layer.pair, spectrum, n, approximate=not layer.frozen)
     d = math.prod(layer.input_shape)
     if shape is not None and math.prod(shape) != d:
         raise WrongShape(f"shape {tuple(shape)} is not that of the model's {d} inputs.")
-    span = span_of(D, rank, has_bias=layer.pair.has_bias)
-    end = started + (LONGEST if seconds is None else seconds)
-    inside = layer.features is not None
-    layout = layer.feature_shape if inside else shape or picture_shape(span.input_dim)
-    bounds = checked_bounds(d, mean, value_range)
-    if not span.has_bias and not inside and bounds is not None:
-        span = replace(span, fill=_ends(bounds))
-    slopes = derivatives_of((base, model), layer.name, layer.input_shape, spectrum.unit_sizes)
-    grid = None if inside else grid_of(span, bounds, layout)
-    factors = search(span, layer.pair, _separation(span, layout, seed, end), slopes, grid, seed=seed, end=end)
-    if not inside:
-        bounds = _with_mean(bounds, span, factors)
-    found = _best(span, layer.pair, factors, None if inside else bounds)
-    found = _sorted(found)
-    A = _rows(span, found.X, factors.rows.q[: factors.sure]) * spectrum.unit_sizes
-    residual = _unexplained(span, found.X)
-    everything: Tensor | None = span.inputs(torch.cat([factors.separated, factors.others]))
-    if inside:
-        found, everything = _pictures(found, (base, model), layer, bounds), None
+    D, spectrum = difference(layer.pair)
+    problem = Problem((base, model), layer, D, spectrum, checked_bounds(d, mean, value_range), shape, seed,
+                      started + (LONGEST if seconds is None else seconds))  # fmt: skip
+    numbers = [] if n is not None or layer.frozen else trained_front.ranks(spectrum)
+    answer = problem.solve_blind(numbers) if numbers else problem.solve(check(layer.pair, spectrum, n))
+    found, bounds = answer.found, answer.bounds
     return Reconstruction(
-        samples=found.X, labels=labels.classes((base, model), found.X.reshape(-1, *layer.input_shape), A),
-        multipliers=A.norm(dim=1), confidence=_confidence(found), residual=residual, rank=span.rank, restarts=1,
-        method="known-start", seed=seed, seconds=time.perf_counter() - started,
+        samples=found.X, labels=labels.classes((base, model), found.X.reshape(-1, *layer.input_shape), answer.A),
+        multipliers=answer.A.norm(dim=1), confidence=_confidence(found), residual=answer.residual, rank=answer.rank,
+        restarts=max(len(numbers), 1), method="known-start", seed=seed, seconds=time.perf_counter() - started,
         mean=None if bounds is None else bounds.mean, value_range=_as_numbers(value_range),
-        shape=shape or _shape_of(layer.input_shape), certified=found.certified, everything=everything,
-        notes=_notes(spectrum, found.certified, layer), reason=_reason(found, inside),
-        facts={"layer": layer.name, "gap": spectrum.ratio, "decay": spectrum.decay, "rows": factors.sure,
-               "exact": len(factors.exact), "features": inside},
+        shape=shape or _shape_of(layer.input_shape), certified=found.certified, everything=answer.everything,
+        notes=notes_of(spectrum, found.certified, layer, numbers),
+        reason=reason_of(found.evidence, found.certified, layer),
+        facts={"layer": layer.name, "gap": spectrum.ratio, "decay": spectrum.decay, **answer.facts,
+               "features": layer.features is not None},
     )  # fmt: skip
 
 
@@ -282,61 +341,3 @@ def _unexplained(span: Span, X: Tensor) -> float:
     basis = torch.linalg.qr((span.coordinates(X) * span.S).T)[0]
     rest = torch.diag(span.S) - (span.S[:, None] * basis) @ basis.T
     return float(rest.norm() / span.S.norm())
-
-
-def _reason(found: Found, inside: bool) -> str:
-    """Why the samples are none of the inputs; empty where one of them may be."""
-    nearest = float(found.evidence.outside.min()) if len(found.X) else math.inf
-    if bool(found.certified.any()) or nearest <= FAR:
-        return ""
-    if inside:
-        return (
-            f"No picture has the features that the layer gave away: {nearest:.0%} of them are missed at least. So "
-            "these are mixtures of features."
-        )
-    return (
-        f"None of the samples lies in the range of values: the nearest one is off by {nearest:.0%} of its width. So "
-        "they are mixtures of inputs, or the inputs have another range."
-    )
-
-
-def _notes(spectrum: Spectrum, certified: Tensor, layer: ChangedLayer) -> tuple[str, ...]:
-    notes = [f"{int(certified.sum())} of {len(certified)} inputs are certified."]
-    if not math.isclose(spectrum.decay, 1.0, abs_tol=1e-8):
-        notes.append(f"Weight decay shrank the start by a factor of {spectrum.decay:.6f}, which was undone.")
-    if spectrum.adam is not None:
-        notes.append(
-            f"The difference is one step of Adam or RMSprop, which moved weights by {spectrum.adam.rate:g}. It was "
-            "undone."
-        )
-    elif not spectrum.exact and layer.frozen:
-        notes.append(
-            "There is more than rounding in the difference beside the inputs, so they are not exact: it was trained in "
-            "half precision, noise was added, or there were more inputs."
-        )
-    notes += _format_notes(layer.pair)
-    if layer.features is not None:
-        notes.append(f"The inputs were computed from their features, which layer {layer.name!r} gave away.")
-        if not layer.frozen:
-            notes.append("What runs in front of that layer was trained too, so the features are not exact.")
-    return tuple(notes)
-
-
-def _format_notes(pair: LayerPair) -> list[str]:
-    """What the released numbers leave open."""
-    notes = []
-    form = precision.stored(pair.W)
-    if form == "few levels":
-        notes.append(
-            "The released weights were rounded to few levels, so the number of inputs may be wrong, and they are not "
-            "exact."
-        )
-    elif form in ("float16", "bfloat16"):
-        notes.append(f"The released weights were rounded to {form}, so the inputs are not exact.")
-    if not pair.has_bias:
-        notes.append(
-            "No bias of the layer was trained, so the signs and sizes of the inputs are not known: they were chosen to "
-            "fill the range of values where there is one, and a certificate says nothing about them. A merged low-rank "
-            "adapter leaves such a difference too, in which inputs are seen through its own matrix."
-        )
-    return notes

@@ -27,20 +27,30 @@ MOST, ROWS, SHORTEST = 50_000, 8, 16
 
 def stored(W: Tensor) -> str:
     """The name of the format of weights W [h, d] or [h]: "few levels", or a floating point format."""
-    if _step(W) is not None:
-        return "few levels"
-    return next((name for name, kind in FORMATS.items() if torch.equal(W, W.to(kind).to(W))), "float64")
+    return _format(W)[0]
 
 
 def rounding(W: Tensor) -> Tensor:
     """The standard deviation of what the format of W rounded off, of the shape of W."""
-    step = _step(W)
+    name, step = _format(W)
     if step is not None:
         return step.expand_as(W) / math.sqrt(12)
-    kind = FORMATS.get(stored(W), torch.float64)
     _, exponent = torch.frexp(W)
-    spacing: Tensor = torch.ldexp(torch.full_like(W, torch.finfo(kind).eps / 2), exponent)
-    return spacing / math.sqrt(12)
+    last = float(torch.finfo(FORMATS.get(name, torch.float64)).eps) / 2 / math.sqrt(12)
+    spacing: Tensor = torch.ldexp(torch.full_like(W, last), exponent)
+    return spacing
+
+
+def _format(W: Tensor) -> tuple[str, Tensor | None]:
+    """The name of the format, and the distance of its levels if it has few."""
+    step = _step(W)
+    if step is not None:
+        return "few levels", step
+    few = W.flatten()[:MOST]
+    for name, kind in FORMATS.items():
+        if torch.equal(few, few.to(kind).to(W)) and torch.equal(W, W.to(kind).to(W)):
+            return name, None
+    return "float64", None
 
 
 def _step(W: Tensor) -> Tensor | None:

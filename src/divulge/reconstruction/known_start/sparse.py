@@ -27,6 +27,8 @@ SMOOTHING = (0.03, 0.1, 0.3)
 WHOLE, MOST_LEVELS = 1e-3, 200
 """How near the levels of a category are to 0 and 1, and their largest number. Where values repeat, sums of inputs have
 more zeros than can be forced, but then they have fractions."""
+PROJECTIONS = 3
+"""Random combinations of the records in which categories are looked for first."""
 FEW = 8
 """Inputs whose leverages are computed together: each takes a matrix of the span's size."""
 MOST_COLUMNS = 2000
@@ -124,12 +126,16 @@ def categorical(span: Span) -> Tensor:
     found = torch.zeros(span.input_dim, dtype=torch.bool)
     if not span.has_bias:
         return found
-    sums = torch.cat([span.V.new_zeros(span.rank, 1), span.V[:, :-1].cumsum(dim=1)], dim=1)
-    bias = span.V[:, -1:]
+    draw = torch.randn(PROJECTIONS, span.rank, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    mixed = draw.to(span.V) @ span.V  # few combinations show the columns that all of them confirm
+    sums = torch.cat([mixed.new_zeros(PROJECTIONS, 1), mixed[:, :-1].cumsum(dim=1)], dim=1)
+    size = span.V[:, -1].norm()
     for levels in range(2, min(MOST_LEVELS, span.input_dim) + 1):
-        rest = (sums[:, levels:] - sums[:, :-levels] - bias).norm(dim=0)
-        for start in (rest < WHOLE * bias.norm()).nonzero()[:, 0].tolist():
-            found[start : start + levels] = True
+        rest = (sums[:, levels:] - sums[:, :-levels] - mixed[:, -1:]).abs().amax(dim=0)
+        for start in (rest < 10 * WHOLE * size).nonzero()[:, 0].tolist():
+            columns = slice(start, start + levels)
+            if float((span.V[:, columns].sum(dim=1) - span.V[:, -1]).norm()) < WHOLE * float(size):
+                found[columns] = True
     return found
 
 

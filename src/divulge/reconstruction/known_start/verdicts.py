@@ -35,12 +35,8 @@ MANY = 0.5
 values have entries of even size too."""
 
 
-def check(pair: LayerPair, spectrum: Spectrum, n: int | None, *, approximate: bool = False) -> int:
-    """The number of inputs to look for; raises where the spectrum shows none.
-
-    ``approximate`` says that the layer's inputs changed during training, so that there is more than rounding beside
-    them.
-    """
+def check(pair: LayerPair, spectrum: Spectrum, n: int | None) -> int:
+    """The number of inputs to look for; raises where the spectrum shows none."""
     units, width = pair.stacked()[0].shape
     most = min(units, width)
     if n is not None:
@@ -56,7 +52,7 @@ def check(pair: LayerPair, spectrum: Spectrum, n: int | None, *, approximate: bo
             "weights and not weights (--update)."
         )
     most_shown = (MANY if spectrum.adam is None and evenness(pair) > EVEN else FULL) * len(spectrum.values)
-    least = GAP if approximate or spectrum.exact or spectrum.adam is not None else CLEAR
+    least = GAP if spectrum.exact or spectrum.adam is not None else CLEAR
     if spectrum.ratio >= least and 0 < spectrum.rank <= most_shown:
         return spectrum.rank
     likeness = _cosine(pair.W0, pair.W)

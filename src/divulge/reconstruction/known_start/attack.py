@@ -36,6 +36,7 @@ from divulge.reconstruction.known_start.search import (
     Factors,
     Separate,
     corrected,
+    rows_tell_mixtures,
     search,
     single_row,
     unclaimed,
@@ -255,6 +256,7 @@ def _best(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | N
         rest = unclaimed(known, torch.cat([factors.separated, factors.others])[-span.rank :], span.rank - factors.sure)
         inputs = torch.cat([corrected(known, torch.cat([factors.exact, factors.separated])), rest])
         sure = _agreed(span, assembled, inputs) & (torch.arange(span.rank) < factors.sure)
+        sure &= rows_tell_mixtures(span, known, inputs, torch.cat([factors.separated, factors.others]))
         hypotheses += [_judged(span, pair, factors, each, sure, bounds) for each in (assembled, inputs)]
     chosen = min(hypotheses, key=lambda found: (-int(found.certified.sum()), float(found.evidence.penalty.mean())))
     chosen = _with_exact(span, pair, factors.doubted, chosen, bounds, sure=False)

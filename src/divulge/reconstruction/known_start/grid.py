@@ -152,6 +152,11 @@ class Grid:
         between: Tensor = (nearest > 0) & (nearest < LEVELS) & self._varied()
         return between
 
+    def mostly_between(self, c: Tensor) -> Tensor:
+        """Whether most values of the pictures with coordinates c [m, r] are between the ends of the range, [m]."""
+        most: Tensor = self._between(self.levels(self.span.inputs(c))).double().mean(dim=1) > 0.5
+        return most
+
     def shows_levels(self, c: Tensor) -> Tensor:
         """Whether the pictures with coordinates c [m, r] have enough levels to be told from mixtures by them, [m]."""
         return self._shows_levels(self.levels(self.span.inputs(c)))

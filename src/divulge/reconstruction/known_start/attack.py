@@ -7,8 +7,9 @@ other factor (``rows.py``, ``search.py``). Of the separated and the assembled in
 better with the range of values and with the units that were never on (``evidence.py``).
 
 An input is certified if its row vanishes at more units than can be forced, no mixture of rows vanishes there, and the
-input itself lies in the range and leaves those units off. It is also certified by its own values: by zeros that no
-mixture has (``sparse.py``), or if all of them are levels of 8 bits and mixtures are not (``grid.py``).
+input itself lies in the range and leaves those units off; or if all of its values are levels of 8 bits and mixtures
+have others (``grid.py``). Both hold for some mixtures with an input that is not known, so nearly all inputs must be
+known (``search.unmixed``). Zeros of its own (``sparse.py``) lead the search, and certify nothing without a row.
 """
 
 from __future__ import annotations

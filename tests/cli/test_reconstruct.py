@@ -13,8 +13,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 from typer.testing import CliRunner
 
+import divulge
 from divulge import models
 from divulge.cli import app
+from divulge.oracles import load_model
 from divulge.training import margin
 
 
@@ -135,3 +137,86 @@ def test_the_network_in_an_estimator_is_read_and_a_table_in_its_own_units(tmp_pa
     told: dict[str, Any] = json.loads(run(*words, code=3))
     assert told["match"]["training_inputs"] == 150
     assert not any("range of values" in note for note in told["notes"])
+
+
+CODE = """
+import torch
+from torch import nn
+
+
+class Adapted(nn.Module):
+    input_shape = (64,)
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.base, self.head = nn.Linear(64, 100), nn.Linear(100, 10)
+            self.down, self.up = nn.Linear(64, 16, bias=False), nn.Linear(16, 100, bias=False)
+
+    def forward(self, rows):
+        return self.head(torch.relu(self.base(rows) + self.up(self.down(rows))))
+"""
+
+
+@pytest.fixture(scope="module")
+def fine_tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A start, and what may be released of a training on six digits: a model, weights, a gradient, an adapter."""
+    folder = tmp_path_factory.mktemp("fine_tuned")
+    data = load_digits()
+    X, y = torch.tensor(data.data[:6] / 16).float(), torch.tensor(data.target[:6]).long()
+    recipe = divulge.Recipe(widths=[64, 300, 10], learning_rate=0.05, momentum=0.9, epochs=60, seed=1)
+    base = recipe.initial_model()
+    models.save(base, folder / "base")
+    model = recipe.train(X, y)
+    models.save(model, folder / "tuned")
+    torch.save(model.state_dict(), folder / "weights.pt")
+    nn.functional.cross_entropy(base(X), y).backward()
+    torch.save({name: part.grad for name, part in base.named_parameters()}, folder / "gradient.pt")
+    torch.save({"model.lora_A.weight": torch.zeros(4, 64)}, folder / "peft.pt")
+    (folder / "adapted.py").write_text(CODE)
+    adapted = load_model(f"{folder}/adapted.py:Adapted")
+    assert isinstance(adapted, nn.Module)
+    parts = {name: part for name, part in adapted.named_parameters() if name.startswith(("down", "up"))}
+    descent = torch.optim.SGD(list(parts.values()), lr=0.2)
+    for _ in range(30):
+        descent.zero_grad()
+        nn.functional.cross_entropy(adapted(X), y).backward()
+        descent.step()
+    torch.save({name: part.detach() for name, part in parts.items()}, folder / "adapter.pt")
+    np.savez(folder / "train.npz", X=X.numpy(), y=y.numpy())
+    return folder
+
+
+@pytest.mark.parametrize("released", [["tuned"], ["weights.pt"], ["gradient.pt", "--update"]], ids=lambda r: r[0])
+def test_training_inputs_out_of_what_was_released_beside_the_start(
+    released: list[str], fine_tuned: Path, tmp_path: Path
+) -> None:
+    told = json.loads(run(fine_tuned / released[0], *released[1:], "--start", fine_tuned / "base", "--data",
+                          fine_tuned / "train.npz", "--out", tmp_path, "--json"))  # fmt: skip
+    assert told["rank"] == 6
+    assert sum(told["certified"]) >= 4
+    assert told["match"]["found"] >= 4
+
+
+def test_an_adapter_alone_is_put_into_its_start(fine_tuned: Path, tmp_path: Path) -> None:
+    text = run(fine_tuned / "adapter.pt", "--start", f"{fine_tuned}/adapted.py:Adapted", "--out", tmp_path)
+    assert "its rank is 6" in text
+    assert "No bias of the layer was trained" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["{}/peft.pt", "--start", "{}/base"], 2, "random numbers"),
+        (["{}/gradient.pt", "--start", "{}/base"], 2, "--update"),
+        (["{}/gradient.pt", "--update"], 2, "--update needs --start"),
+        (["{}/tuned", "--start", "{}/base", "--update"], 2, "--update takes a .pt"),
+        (["{}/tuned", "--start", "{}/base", "--range", "0,0.1"], 3, "range of values"),
+    ],
+)
+def test_what_cannot_be_read_beside_a_start(
+    arguments: list[str], code: int, said: str, fine_tuned: Path, tmp_path: Path
+) -> None:
+    filled = [argument.format(fine_tuned) for argument in arguments]
+    assert said in run(*filled, "--out", tmp_path, code=code)

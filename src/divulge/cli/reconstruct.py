@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from divulge.cli import reconstruct_from_start
 from divulge.cli.common import Json, Quiet, Seed, Workers, jobs_of, seconds_of, session, show
 from divulge.cli.target_options import DataDir, TargetColumn, TrustPickle, Unseen
 from divulge.core.errors import DivulgeError, InvalidInput
@@ -24,6 +25,10 @@ def command(
         str | None,
         typer.Option(metavar="BASE", help="The model before training, or its recipe.json: attack the difference."),
     ] = None,
+    update: Annotated[
+        bool,
+        typer.Option("--update", help="MODEL is a file of changes to BASE: a gradient, or a client's update."),
+    ] = False,
     data: Annotated[
         str | None,
         typer.Option(
@@ -81,11 +86,13 @@ def command(
     """Rebuild training inputs from weights, or from the counts of a forest. Scores where the data is known."""
     with session(json=json, quiet=quiet):
         from divulge import reconstruction
-        from divulge.oracles import load_model
         from divulge.reconstruction import baselines
         from divulge.reconstruction.forest.counts import is_forest
 
-        loaded = load_model(model, trust_pickle=trust_pickle)
+        if update and start is None:
+            raise InvalidInput("--update needs --start, the model that the changes belong to.")
+        base = None if start is None else reconstruct_from_start.base(start, trust_pickle=trust_pickle)
+        loaded = reconstruct_from_start.released(model, base, update=update, trust_pickle=trust_pickle)
         truth = _truth(model, data, data_dir, target_column, unseen)
         if is_forest(loaded):
             from divulge.cli import reconstruct_forest
@@ -93,22 +100,24 @@ def command(
             limit = None if time is None else seconds_of(time)
             reconstruct_forest.rebuild(loaded, truth.get("train"), limit, seed=seed, out=out, json=json, quiet=quiet)
             return
-        module = _module(loaded)
+        module = reconstruct_from_start.network(loaded)
         options: dict[str, Any] = {
             "n": n, "mean": _mean(mean, know_mean, truth), "value_range": _range(value_range, truth), "seed": seed,
             "shape": truth.get("shape"),
         }  # fmt: skip
         limit = None if time is None else seconds_of(time)
         beside = control and method == "row-space" and start is None
-        if start is not None:
+        if base is None:
+            found = reconstruction.from_weights(
+                module, method=cast("Method", method), restarts=restarts,
+                settings=_searched(module, method, search, n, seed, out, jobs_of(workers)), workers=jobs_of(workers),
+                seconds=limit and (0.8 if beside else 1.0) * limit,
+                checkpoint=out / "batches", **options,
+            )  # fmt: skip
+        else:
             _check_alone(method, search, restarts)
-            options["start"] = _base(start, trust_pickle=trust_pickle)
-        found = reconstruction.from_weights(
-            module, method=cast("Method", method), restarts=restarts,
-            settings=_searched(module, method, search, n, seed, out, jobs_of(workers)), workers=jobs_of(workers),
-            seconds=limit and (0.8 if beside else 1.0) * limit,
-            checkpoint=out / "batches", **options,
-        )  # fmt: skip
+            options["seconds"] = limit
+            found = reconstruct_from_start.attack(module, base, update=update, options=options)
         by_chance = None
         if beside:
             broken = baselines.broken(module, seed=seed)
@@ -124,31 +133,13 @@ def command(
             "diagnosis": None if diagnosis is None else diagnosis.as_dict(), "folder": str(out),
         }  # fmt: skip
         show(result, json_wanted=json, quiet=quiet, text=_text(found, by_chance, match, diagnosis, out))
-    if len(found.samples) == 0:
+    if not found.success:
         raise typer.Exit(3)
 
 
 def _check_alone(method: str, search: int | None, restarts: int | None) -> None:
     if method != "row-space" or search is not None or restarts is not None:
         raise InvalidInput("--start has no restarts to set: leave out --method, --search and --restarts.")
-
-
-def _base(start: str, *, trust_pickle: bool) -> Any:
-    """The model before training, or the recipe whose seed gives it."""
-    from divulge.oracles import load_model
-    from divulge.training import Recipe
-
-    if Path(start).name == "recipe.json":
-        return Recipe.load(start)
-    return _module(load_model(start, trust_pickle=trust_pickle))
-
-
-def _module(model: Any) -> Any:
-    """The network itself, where the model is an estimator that holds one."""
-    from divulge.oracles import oracle
-    from divulge.oracles.local.sklearn_estimator import is_estimator
-
-    return oracle(model, access="weights").weights() if is_estimator(model) else model
 
 
 def _truth(

@@ -171,6 +171,43 @@ def _code_with_weights(reference: str, path: Path, trust_pickle: bool) -> object
 # -- weights ----------------------------------------------------------------------------------------------------------
 
 
+def load_weights(spec: object) -> dict[str, Tensor] | None:
+    """The tensors in a file of weights without a description of their model; None for anything else.
+
+    Parameters
+    ----------
+    spec : object
+        What ``load_model`` takes.
+
+    Returns
+    -------
+    dict of str to Tensor, or None
+
+    Raises
+    ------
+    UntrustedFile
+        If the file holds more than weights, so that loading it could run code.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> from divulge.oracles.load_model import load_weights
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.save({"weight": torch.zeros(2)}, f"{folder}/update.pt")
+    ...     sorted(load_weights(f"{folder}/update.pt"))
+    ['weight']
+    """
+    path = Path(spec) if isinstance(spec, str | Path) else None
+    if path is None or not path.is_file() or path.suffix.lower() not in (*CHECKPOINTS, ".safetensors"):
+        return None
+    beside = (path.with_suffix(".json"), path.parent / "model.json", path.parent / "config.json")
+    if _is_torchscript(path) or any(each.is_file() for each in beside):
+        return None
+    if path.suffix.lower() == ".safetensors":
+        return _safe_tensors(path)
+    return _state_dict(path, _weights_only(path)) if _holds_weights_only(path) else None
+
+
 def _safe_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 

@@ -71,12 +71,19 @@ def test_a_row_wrongly_called_certain_does_not_replace_what_was_separated() -> N
     assert not bool(found.certified.any())
 
 
-def test_inputs_of_certain_rows_are_certified_where_the_separation_agrees() -> None:
+def test_inputs_are_certified_where_all_rows_are_certain() -> None:
     span, pair, X = attacked()
     C = span.coordinates(X)
-    found = best(span, pair, torch.linalg.inv(C).T, C)
-    assert int(found.certified.sum()) >= CERTAIN - 1
+    found = best(span, pair, torch.linalg.inv(C).T, C, certain=COUNT)
+    assert int(found.certified.sum()) >= COUNT - 1
     assert float(correlation(found.X, X).amax(dim=1)[found.certified].min()) > 0.99
+
+
+def test_half_of_the_rows_certify_nothing() -> None:
+    span, pair, X = attacked()
+    C = span.coordinates(X)  # the inputs are right, but mixtures with those of missing rows could be as right
+    found = best(span, pair, torch.linalg.inv(C).T, C)
+    assert not bool(found.certified.any())
 
 
 def patches(seed: int) -> Tensor:
@@ -101,3 +108,18 @@ def test_no_picture_is_certified_that_was_not_trained_on(added: str) -> None:
     assert found.certified is not None
     likeness = correlation(found.samples, X.double()).max(dim=1).values
     assert bool((likeness[found.certified] > 0.9).all())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_no_mixture_of_a_digit_and_its_brighter_copy_is_certified(seed: int) -> None:
+    X, y = divulge.datasets.load("digits").train
+    X = X.float().flatten(1) / (16 if float(X.max()) > 1 else 1)
+    order = torch.randperm(len(X), generator=torch.Generator().manual_seed(seed))[:6]
+    X = torch.cat(
+        [X[order], (1.5 * X[order]).clamp(max=1)]
+    )  # 3 x - 2 y is in the range, and has more zeros than either
+    recipe = divulge.Recipe(widths=[64, 400, 10], learning_rate=0.1, momentum=0.9, epochs=60, seed=seed)
+    found = reconstruction.from_weights(recipe.train(X, y[order].repeat(2)), start=recipe, seconds=10)
+    assert found.certified is not None
+    error = torch.cdist(found.samples, X.double()).min(dim=1).values / X.norm(dim=1).mean()
+    assert bool((error[found.certified] < 0.02).all())

@@ -41,3 +41,35 @@ def test_rows_of_a_table_are_certain_and_fractions_of_their_sums_are_not() -> No
     assert int(sparse.certified(of, of.coordinates(X)).sum()) >= 15
     mixture = (X[:3].sum(dim=0) - X[3]) / 2  # nowhere negative, and zero at more columns than can be forced
     assert not bool(sparse.certified(of, of.coordinates(mixture[None])).any())
+
+
+def alike() -> tuple[Span, Tensor]:
+    """A span of sparse inputs of which two are nearly the same, and have the same pair of values at three places."""
+    draw = torch.Generator().manual_seed(0)
+    X = torch.rand(8, 400, generator=draw, dtype=torch.float64) * (torch.rand(8, 400, generator=draw) < 0.2)
+    first = torch.where(torch.arange(400) < 40, torch.rand(400, generator=draw, dtype=torch.float64) + 0.3, 0.0)
+    second = 0.8 * first * (1 + 0.1 * torch.rand(400, generator=draw, dtype=torch.float64))
+    second[:3] = first[:3] * 149 / 95
+    second[3] = first[3] * 2
+    X = torch.cat([first[None], second[None], X])
+    A = torch.rand(len(X), 300, generator=draw, dtype=torch.float64)
+    D = A.T @ torch.cat([X, torch.ones(len(X), 1, dtype=torch.float64)], dim=1)
+    return span_of(D, len(X), has_bias=True), X
+
+
+def test_a_mixture_of_alike_inputs_is_not_certified() -> None:
+    span, X = alike()
+    share = 149 / 54
+    mixture = share * X[:1] - (share - 1) * X[1:2]
+    assert int((mixture.abs() < 1e-12).sum()) > sparse.least(span.rank)
+    below = (mixture < -0.01).double().mean()
+    assert 0 < float(below) < 0.01  # it is negative at few places
+    assert not bool(sparse.certified(span, span.coordinates(mixture)).any())
+    assert bool(sparse.certified(span, span.coordinates(X[2:])).all())
+
+
+def test_a_combination_of_certain_inputs_is_left_out() -> None:
+    span, X = alike()
+    c = span.coordinates(torch.cat([X[:2].mean(dim=0, keepdim=True), X[:4]]))
+    kept = span.inputs(sparse.independent(span, c))
+    assert len(kept) == 4

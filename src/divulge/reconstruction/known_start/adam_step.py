@@ -12,13 +12,13 @@ A second step is not undone: how much the gradient changed in between moves the 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from divulge.core.optim import ADDED
+from divulge.reconstruction.known_start import precision
 
 DIGITS, DECAY_DIGITS = 3, 1
 """Significant digits of a learning rate, and of the weight decay of AdamW."""
@@ -60,7 +60,7 @@ def undone(start: Tensor, end: Tensor) -> AdamStep | None:
         return None
     D = D + _decay(start, D, rate) * start
     r = D.abs() / rate
-    rounding = _rounding(end) / rate + ARITHMETIC
+    rounding = precision.rounding(end) / rate + ARITHMETIC
     missing = (1 - r)[moved]
     seen = float(rounding[moved].median()) < float(missing.median()) < 1 - WHOLE  # steps along signs miss nothing
     if not seen or bool((r > 1 + WITHIN * rounding).any()):
@@ -90,11 +90,3 @@ def _decay(start: Tensor, D: Tensor, rate: float) -> float:
         kept = off <= off.median()
     share = _few_digits(-slope / rate, DECAY_DIGITS)
     return share * rate if share > LEAST_DECAY else 0.0
-
-
-def _rounding(W: Tensor) -> Tensor:
-    """The standard deviation of the rounding of weights W in the precision that they were stored in."""
-    kind = torch.float32 if torch.equal(W, W.float().to(W)) else torch.float64
-    _, exponent = torch.frexp(W)
-    spacing: Tensor = torch.ldexp(torch.full_like(W, torch.finfo(kind).eps / 2), exponent)
-    return spacing / math.sqrt(12)

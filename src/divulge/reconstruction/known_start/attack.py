@@ -7,31 +7,42 @@ other factor (``rows.py``, ``search.py``). Of the separated and the assembled in
 better with the range of values and with the units that were never on (``evidence.py``).
 
 An input is certified if its row vanishes at more units than can be forced, no mixture of rows vanishes there, and the
-input itself lies in the range and leaves those units off. It is also certified by its own values: by zeros that no
-mixture has (``sparse.py``), or if all of them are levels of 8 bits and mixtures are not (``grid.py``).
+input itself lies in the range and leaves those units off; or if all of its values are levels of 8 bits and mixtures
+have others (``grid.py``). Both hold for some mixtures with an input that is not known, so nearly all inputs must be
+known (``search.unmixed``). Zeros of its own (``sparse.py``) lead the search, and certify nothing without a row.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from divulge.core.errors import UnsupportedModel
+from divulge.core.errors import UnsupportedModel, WrongShape
 from divulge.core.images import picture_shape
-from divulge.reconstruction.known_start import labels, pictures, tables
+from divulge.reconstruction.known_start import labels, pictures, tables, trained_front
 from divulge.reconstruction.known_start.derivatives import derivatives_of
 from divulge.reconstruction.known_start.difference import LayerPair, Span, Spectrum, difference, span_of
 from divulge.reconstruction.known_start.evidence import OUTSIDE, Evidence, evidence
 from divulge.reconstruction.known_start.grid import grid_of
 from divulge.reconstruction.known_start.inversion import invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
-from divulge.reconstruction.known_start.search import Factors, Separate, corrected, search, single_row, unclaimed
-from divulge.reconstruction.known_start.verdicts import check, rounded
+from divulge.reconstruction.known_start.notes import notes_of, reason_of
+from divulge.reconstruction.known_start.search import (
+    ROUNDS,
+    Factors,
+    Separate,
+    corrected,
+    rows_tell_mixtures,
+    search,
+    single_row,
+    unclaimed,
+)
+from divulge.reconstruction.known_start.verdicts import check
 from divulge.reconstruction.matching import correlation
 from divulge.reconstruction.result import Reconstruction
 from divulge.reconstruction.value_bounds import Bound, ValueBounds, checked_bounds, infer_mean
@@ -78,6 +89,73 @@ class Found:
         return self.sure & self.evidence.agrees
 
 
+@dataclass(frozen=True)
+class Answer:
+    """Inputs for a number of them, with what belongs to them."""
+
+    found: Found
+    A: Tensor
+    """Their rows, [m, h]."""
+    residual: float
+    bounds: ValueBounds | None
+    """With the mean that was inferred."""
+    rank: int
+    facts: dict[str, int]
+    everything: Tensor | None = None
+    """All candidates."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The difference of a layer, and what is known of its inputs."""
+
+    models: tuple[nn.Module, nn.Module]
+    layer: ChangedLayer
+    D: Tensor
+    spectrum: Spectrum
+    bounds: ValueBounds | None
+    shape: tuple[int, ...] | None
+    seed: int
+    end: float
+    """The ``time.perf_counter()`` at which to stop."""
+
+    def solve(self, rank: int, rounds: int = ROUNDS) -> Answer:
+        """The inputs, if there were ``rank`` of them."""
+        layer, inside, bounds = self.layer, self.layer.features is not None, self.bounds
+        span = span_of(self.D, rank, has_bias=layer.pair.has_bias)
+        layout = layer.feature_shape if inside else self.shape or picture_shape(span.input_dim)
+        if not span.has_bias and not inside and bounds is not None:
+            span = replace(span, fill=_ends(bounds))
+        slopes = derivatives_of(self.models, layer.name, layer.input_shape, self.spectrum.unit_sizes)
+        grid = None if inside else grid_of(span, bounds, layout)
+        separate = _separation(span, layout, self.seed, self.end)
+        factors = search(
+            span, layer.pair, separate, slopes, grid, seed=self.seed, end=self.end, rounds=rounds
+        )  # fmt: skip
+        if not inside:
+            bounds = _with_mean(bounds, span, factors)
+        found = _sorted(_best(span, layer.pair, factors, None if inside else bounds))
+        A = _rows(span, found.X, factors.rows.q[: factors.sure]) * self.spectrum.unit_sizes
+        residual, facts = _unexplained(span, found.X), {"rows": factors.sure, "exact": len(factors.exact)}
+        if inside:
+            return Answer(_pictures(found, self.models, layer, bounds), A, residual, bounds, rank, facts)
+        everything = span.inputs(torch.cat([factors.separated, factors.others]))
+        return Answer(found, A, residual, bounds, rank, facts, everything)
+
+    def solve_blind(self, numbers: list[int]) -> Answer:
+        """The inputs behind a trained extractor, from more directions than there are inputs."""
+        answers = [self.solve(number, rounds=1) for number in numbers]
+        X = torch.cat([answer.found.X for answer in answers])
+        every = [answer.found.evidence for answer in answers]
+        outside, active = torch.cat([each.outside for each in every]), torch.cat([each.active for each in every])
+        kept = trained_front.distinct(X, outside)
+        uncertain = torch.zeros(len(kept), dtype=torch.bool)
+        found = Found(X[kept], Evidence(outside[kept], active[kept]), uncertain)
+        A = torch.cat([answer.A for answer in answers])[kept]
+        residual = min(answer.residual for answer in answers)
+        return Answer(found, A, residual, self.bounds, len(kept), {"rows": 0, "exact": 0})
+
+
 def reconstruct(
     model: nn.Module, start: Start, *, seed: int, n: int | None, mean: Tensor | None,
     value_range: tuple[Bound, Bound] | None, shape: tuple[int, ...] | None, seconds: float | None,
@@ -86,36 +164,31 @@ def reconstruct(
     started = time.perf_counter()
     base = opened(start)
     layer = changed_layer(model, base, shape)
-    D, spectrum = difference(layer.pair)
-    rank = check(layer.pair, spectrum, n)
-    span = span_of(D, rank, has_bias=layer.pair.has_bias)
-    end = started + (LONGEST if seconds is None else seconds)
-    inside = layer.features is not None
-    layout = layer.feature_shape if inside else shape or picture_shape(span.input_dim)
     d = math.prod(layer.input_shape)
-    bounds = checked_bounds(d, mean, value_range)
-    slopes = derivatives_of((base, model), layer.name, layer.input_shape, spectrum.unit_sizes)
-    grid = None if inside else grid_of(span, bounds, layout)
-    factors = search(span, layer.pair, _separation(span, layout, seed, end), slopes, grid, seed=seed, end=end)
-    if not inside:
-        bounds = _with_mean(bounds, span, factors)
-    found = _best(span, layer.pair, factors, None if inside else bounds)
-    found = _sorted(found)
-    A = _rows(span, found.X, factors.rows.q[: factors.sure]) * spectrum.unit_sizes
-    residual = _unexplained(span, found.X)
-    everything: Tensor | None = span.inputs(torch.cat([factors.separated, factors.others]))
-    if inside:
-        found, everything = _pictures(found, (base, model), layer, bounds), None
+    if shape is not None and math.prod(shape) != d:
+        raise WrongShape(f"shape {tuple(shape)} is not that of the model's {d} inputs.")
+    D, spectrum = difference(layer.pair)
+    problem = Problem((base, model), layer, D, spectrum, checked_bounds(d, mean, value_range), shape, seed,
+                      started + (LONGEST if seconds is None else seconds))  # fmt: skip
+    numbers = [] if n is not None or layer.frozen else trained_front.ranks(spectrum)
+    answer = problem.solve_blind(numbers) if numbers else problem.solve(check(layer.pair, spectrum, n))
+    found, bounds = answer.found, answer.bounds
     return Reconstruction(
-        samples=found.X, labels=labels.classes((base, model), found.X.reshape(-1, *layer.input_shape), A),
-        multipliers=A.norm(dim=1), confidence=_confidence(found), residual=residual, rank=span.rank, restarts=1,
-        method="known-start", seed=seed, seconds=time.perf_counter() - started,
+        samples=found.X, labels=labels.classes((base, model), found.X.reshape(-1, *layer.input_shape), answer.A),
+        multipliers=answer.A.norm(dim=1), confidence=_confidence(found), residual=answer.residual, rank=answer.rank,
+        restarts=max(len(numbers), 1), method="known-start", seed=seed, seconds=time.perf_counter() - started,
         mean=None if bounds is None else bounds.mean, value_range=_as_numbers(value_range),
-        shape=shape or (layer.input_shape if inside else layout), certified=found.certified, everything=everything,
-        notes=_notes(spectrum, found.certified, layer),
-        facts={"layer": layer.name, "gap": spectrum.ratio, "decay": spectrum.decay, "rows": factors.sure,
-               "exact": len(factors.exact), "features": inside},
+        shape=shape or _shape_of(layer.input_shape), certified=found.certified, everything=answer.everything,
+        notes=notes_of(spectrum, found.certified, layer, numbers),
+        reason=reason_of(found.evidence, found.certified, layer),
+        facts={"layer": layer.name, "gap": spectrum.ratio, "decay": spectrum.decay, **answer.facts,
+               "features": layer.features is not None},
     )  # fmt: skip
+
+
+def _shape_of(input_shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape of one input as a picture; None for a table."""
+    return input_shape if len(input_shape) in (2, 3) else picture_shape(math.prod(input_shape))
 
 
 def _pictures(
@@ -123,19 +196,21 @@ def _pictures(
 ) -> Found:  # fmt: skip
     """The pictures behind the features that were found; of a trained extractor the better of its two ends."""
     tried = models[1:] if layer.frozen else models
-    low, high = -math.inf, math.inf
-    if bounds is not None:
-        shift = 0.0 if bounds.mean is None else float(bounds.mean.mean())
-        low, high = (float(torch.as_tensor(end).double().mean()) - shift for end in (bounds.low, bounds.high))
-    inverted = [
-        invert(features_of(model, layer.name), found.X.clamp_min(0), layer.input_shape, (low, high)) for model in tried
-    ]
+    ends = (-math.inf, math.inf) if bounds is None else _ends(bounds)
+    inverted = [invert(features_of(model, layer.name), found.X, layer.input_shape, ends) for model in tried]
     missed = torch.stack([each[1] for each in inverted])
     best = missed.argmin(dim=0)
     X = torch.stack([each[0] for each in inverted])[best, torch.arange(len(best))]
     missed = missed.amin(dim=0)
     sure = found.certified & (missed <= MISSED) & layer.frozen
     return Found(X, Evidence(found.evidence.outside + missed, found.evidence.active), sure)
+
+
+def _ends(bounds: ValueBounds) -> tuple[float, float]:
+    """The ends of the range, with the mean subtracted, of an average input."""
+    shift = 0.0 if bounds.mean is None else float(bounds.mean.mean())
+    low, high = (float(torch.as_tensor(end).double().mean()) - shift for end in (bounds.low, bounds.high))
+    return low, high
 
 
 def _sorted(found: Found) -> Found:
@@ -182,6 +257,7 @@ def _best(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | N
         rest = unclaimed(known, torch.cat([factors.separated, factors.others])[-span.rank :], span.rank - factors.sure)
         inputs = torch.cat([corrected(known, torch.cat([factors.exact, factors.separated])), rest])
         sure = _agreed(span, assembled, inputs) & (torch.arange(span.rank) < factors.sure)
+        sure &= rows_tell_mixtures(span, known, inputs, torch.cat([factors.separated, factors.others]))
         hypotheses += [_judged(span, pair, factors, each, sure, bounds) for each in (assembled, inputs)]
     chosen = min(hypotheses, key=lambda found: (-int(found.certified.sum()), float(found.evidence.penalty.mean())))
     chosen = _with_exact(span, pair, factors.doubted, chosen, bounds, sure=False)
@@ -268,20 +344,3 @@ def _unexplained(span: Span, X: Tensor) -> float:
     basis = torch.linalg.qr((span.coordinates(X) * span.S).T)[0]
     rest = torch.diag(span.S) - (span.S[:, None] * basis) @ basis.T
     return float(rest.norm() / span.S.norm())
-
-
-def _notes(spectrum: Spectrum, certified: Tensor, layer: ChangedLayer) -> tuple[str, ...]:
-    notes = [f"{int(certified.sum())} of {len(certified)} inputs are certified."]
-    if not math.isclose(spectrum.decay, 1.0, abs_tol=1e-8):
-        notes.append(f"Weight decay shrank the start by a factor of {spectrum.decay:.6f}, which was undone.")
-    if spectrum.adam is not None:
-        notes.append(
-            f"The difference is one step of Adam at a learning rate of {spectrum.adam.rate:g}, which was undone."
-        )
-    if rounded(layer.pair):
-        notes.append("The released weights were rounded, so the number of inputs may be wrong, and they are not exact.")
-    if layer.features is not None:
-        notes.append(f"The inputs were computed from their features, which layer {layer.name!r} gave away.")
-        if not layer.frozen:
-            notes.append("What runs in front of that layer was trained too, so the features are not exact.")
-    return tuple(notes)

@@ -29,6 +29,8 @@ CHECKED = 64
 """Certain numbers that every hypothesis must agree with."""
 STEPS = 8
 """Steps for each direction."""
+FORGETTING = 16
+"""Steps after which the numbers that are settled are left out."""
 
 
 def combinations(levels: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -69,6 +71,12 @@ class _Beam:
         kept = odd.sum(dim=1) <= odd.sum(dim=1).min()
         self.mean, self.score = self.mean[kept], self.score[kept]
 
+    def forget_settled(self) -> None:
+        """Leave out the numbers that are known, but for some with which hypotheses must agree."""
+        kept = self.variance > SETTLED**2
+        kept[(self.variance < (RESOLVED / 2) ** 2).nonzero()[:CHECKED, 0]] = True
+        self.values, self.ways, self.variance = self.values[kept], self.ways[:, kept], self.variance[kept]
+
     def next(self) -> int:
         """The number that says most without alternatives, or else the least uncertain one."""
         plain = (self.variance <= RESOLVED**2) & (self.variance > SETTLED**2)
@@ -105,9 +113,11 @@ def decoded(levels: Tensor, ways: Tensor, shape: tuple[int, ...], end: float = m
         numbers[0], numbers[1:], numbers.new_zeros(1, width), numbers.new_zeros(1), torch.eye(width).to(ways),
         numbers[1:].square().sum(dim=0),
     )  # fmt: skip
-    for _ in range(STEPS * width + 20):
+    for step in range(STEPS * width + 20):
         if float(beam.variance.max()) < SETTLED**2 or time.perf_counter() > end:
             break
+        if step % FORGETTING == FORGETTING - 1:
+            beam.forget_settled()
         beam.drop_contradicted()
         beam.take(beam.next())
     ended = levels + beam.mean @ ways

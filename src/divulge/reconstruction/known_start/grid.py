@@ -45,8 +45,10 @@ FEWEST_LEVELS = 16
 """Different levels between the ends of the range that a picture needs to show the grid."""
 CONTROLS = 3
 """Pictures that are moved and decoded again as a control: another grid point in reach is in reach of all of them."""
-PAIRS = 200
-PRIMES = (2, 3, 5, 7)
+PAIRS, FEW_VALUES = 200, 256
+PRIMES, SPARE = (2, 3, 5, 7), 40
+"""Divisors that are looked for, and combinations of values beyond the number of pictures: a sum that is no multiple of
+two passes for one with a probability of 2^-40."""
 INSIDE = 0.999
 """The share of the values that lie in the range, from which on a picture counts as inside."""
 ALIKE = 0.9
@@ -150,6 +152,11 @@ class Grid:
         between: Tensor = (nearest > 0) & (nearest < LEVELS) & self._varied()
         return between
 
+    def mostly_between(self, c: Tensor) -> Tensor:
+        """Whether most values of the pictures with coordinates c [m, r] are between the ends of the range, [m]."""
+        most: Tensor = self._between(self.levels(self.span.inputs(c))).double().mean(dim=1) > 0.5
+        return most
+
     def shows_levels(self, c: Tensor) -> Tensor:
         """Whether the pictures with coordinates c [m, r] have enough levels to be told from mixtures by them, [m]."""
         return self._shows_levels(self.levels(self.span.inputs(c)))
@@ -181,8 +188,9 @@ class Grid:
         moved = c[torch.randperm(len(c), generator=draw)[:CONTROLS]]
         if not all(self._isolated(each[None], others[: self.span.rank], draw) for each in moved):
             return c[:0]
-        candidates = torch.cat([c, others])
-        kept = [self._alone_in_range(each[None], candidates, draw) for each in c]
+        here, X = self.span.inputs(c), self.span.inputs(torch.cat([c, others]))
+        unlike = correlation(X, here) < ALIKE
+        kept = [self._alone_in_range(each, X[other], draw) for each, other in zip(here, unlike.T, strict=True)]
         return c[torch.tensor(kept, dtype=torch.bool)]
 
     def _isolated(self, c: Tensor, others: Tensor, draw: torch.Generator) -> bool:
@@ -206,25 +214,36 @@ class Grid:
         Then a fraction of such a sum has whole levels too, so that one of them may be a sum of others: where x and
         (x + y) / 2 were trained on, y has whole levels.
         """
-        levels = self.levels(self.span.inputs(c)).round().long()
-        levels = torch.cat([levels, torch.ones(len(c), 1, dtype=torch.long)], dim=1)
+        levels = self.levels(self.span.inputs(c)).round()
+        levels = torch.cat([levels, levels.new_ones(len(c), 1)], dim=1)
         found = torch.zeros(len(c), dtype=torch.bool)
-        for prime in PRIMES:
-            found |= _in_null_vectors(levels, prime)
+        draw = torch.Generator().manual_seed(0)
+        for prime in PRIMES:  # sums that are multiples stay so in random combinations of the values, others do not
+            mixing = torch.randint(prime, (levels.shape[1], len(c) + SPARE), generator=draw).to(levels)
+            found |= _in_null_vectors((levels % prime @ mixing).round().long(), prime)
         return found
 
-    def _alone_in_range(self, c: Tensor, candidates: Tensor, draw: torch.Generator) -> bool:
-        """Whether adding the difference of two others leads out of the range, or to the same picture."""
-        here = self.span.inputs(c)
-        X = self.span.inputs(candidates)
-        X = X[correlation(X, here)[:, 0] < ALIKE]
+    def _alone_in_range(self, here: Tensor, X: Tensor, draw: torch.Generator) -> bool:
+        """Whether adding the difference of two other pictures X [k, d] to the one ``here`` [d] leads out of the range.
+
+        Or else to the same picture. Most sums are out of it at a few of their values already.
+        """
         if len(X) < 2:
             return True
         pairs = torch.randint(len(X), (2, PAIRS), generator=draw)
+        allowed = (1 - INSIDE) * X.shape[1]
+        few = torch.randperm(X.shape[1], generator=draw)[:FEW_VALUES]
+        low, step = (part.expand(X.shape[1]) for part in (self.low, self.step))
+        levels = (here[few] + X[pairs[0]][:, few] - X[pairs[1]][:, few] - low[few]) / step[few]
+        pairs = pairs[:, _outside(levels) <= allowed]
         sums = here + X[pairs[0]] - X[pairs[1]]
-        levels = self.levels(sums)
-        inside = ((levels > -0.5) & (levels < LEVELS + 0.5)).double().mean(dim=1) >= INSIDE
-        return not bool((inside & (correlation(sums, here)[:, 0] < ALIKE)).any())
+        inside = _outside(self.levels(sums)) <= allowed
+        return not bool((inside & (correlation(sums, here[None])[:, 0] < ALIKE)).any())
+
+
+def _outside(levels: Tensor) -> Tensor:
+    """How many of the levels [m, k] are out of the range, [m]."""
+    return ((levels <= -0.5) | (levels >= LEVELS + 0.5)).sum(dim=1)
 
 
 def _ways(others: Tensor, here: Tensor) -> Tensor:

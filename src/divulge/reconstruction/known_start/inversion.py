@@ -33,6 +33,9 @@ def invert(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Pictures [m, d] whose features are nearest to ``wanted`` [m, f], and the share of the features missed, [m]."""
     goal = wanted.float()
+    drawn = torch.randn(8, *shape, generator=torch.Generator().manual_seed(0))
+    if bool((features(drawn) >= 0).all()):  # behind a ReLU
+        goal = goal.clamp_min(0)
     size = goal.square().sum(dim=1).clamp_min(1e-30)
     low, high = value_range
     middle = 0.5 * (low + high) if math.isfinite(high - low) else 0.0

@@ -45,20 +45,37 @@ def changed_layer(model: nn.Module, start: nn.Module, shape: tuple[int, ...] | N
     _check_same(before, after)
     calls, input_shape = _calls(model, shape)
     for name, got in calls:
-        weight = f"{name}.weight" if name else "weight"
-        bias = f"{name}.bias" if name else "bias"
-        if not any(bool((before[key] != after[key]).any()) for key in (weight, bias) if key in after):
+        weight, bias = (f"{name}.{kind}" if name else kind for kind in ("weight", "bias"))
+        if torch.equal(before[weight], after[weight]):
             continue
+        _check_once(model, calls, name, got)
         pair = LayerPair(before[weight], before.get(bias), after[weight], after.get(bias))
         own = got.shape[1:] == torch.Size([math.prod(input_shape)]) and torch.equal(got, _probe(input_shape, got))
-        front = _front(model, calls, name)
-        frozen = all(torch.equal(before[key], after[key]) for key in after if key.startswith(tuple(front)))
+        front = tuple(_front(model, input_shape, name))
+        frozen = own or all(torch.equal(before[key], after[key]) for key in after if key.startswith(front))
         features = None if own else features_of(model, name)
         return ChangedLayer(name, pair, input_shape, features, None if own else _map_shape(model, input_shape, got),
                             frozen)  # fmt: skip
     raise InvalidInput(
-        "No dense layer of the model differs from the start: the two are the same, or only other layers were trained."
+        "No dense layer of the model has other weights than the start: the two are the same, or only biases or other "
+        "layers were trained, whose differences do not hold the inputs."
     )
+
+
+def _check_once(model: nn.Module, calls: list[tuple[str, Tensor]], name: str, got: Tensor) -> None:
+    """Refuse a layer whose weights see more than one vector of an input: its difference is a sum over all of them."""
+    weight = model.get_submodule(name).weight
+    sharing = [other for other, _ in calls if model.get_submodule(other).weight is weight]
+    if len(sharing) > 1:
+        raise UnsupportedModel(
+            f"The weights of layer {name!r} are used {len(sharing)} times for each input ({', '.join(sharing)}), so "
+            "that their difference mixes the inputs of all uses."
+        )
+    if got.ndim > 2:
+        raise UnsupportedModel(
+            f"Layer {name!r} is applied to {math.prod(got.shape[1:-1])} vectors of each input (tokens or places), so "
+            "that its difference holds the span of all of them. The attack takes dense layers that see an input once."
+        )
 
 
 def _states(model: nn.Module) -> dict[str, Tensor]:
@@ -112,13 +129,15 @@ def _calls(model: nn.Module, shape: tuple[int, ...] | None) -> tuple[list[tuple[
 
 
 def _shapes(model: nn.Module, shape: tuple[int, ...] | None) -> list[tuple[int, ...]]:
-    """Shapes of one input to try: the declared one, the given one, and the width of the first dense layer."""
+    """Shapes of one input to try: the declared one, the given one, and the widths of the dense layers."""
     declared: Any = getattr(model, "input_shape", None)
     tried = [] if declared is None else [tuple(int(extent) for extent in declared)]
     dense = [layer.in_features for layer in model.modules() if isinstance(layer, nn.Linear)]
     if shape is not None:
+        if len(shape) not in (1, 2, 3) or min(shape) < 1:
+            raise WrongShape(f"shape is (height, width) or (channels, height, width) of one input, not {shape}.")
         tried += [tuple(shape), (math.prod(shape),)]
-    return tried + [(width,) for width in dense[:1]]
+    return tried + [(width,) for width in dict.fromkeys(dense)]
 
 
 def _reference(model: nn.Module) -> Tensor:
@@ -147,15 +166,20 @@ def _run(model: nn.Module, X: Tensor, found: list[tuple[str, Tensor]]) -> Tensor
     return answer
 
 
-def _front(model: nn.Module, calls: list[tuple[str, Tensor]], name: str) -> list[str]:
-    """Prefixes of the parameters that stand in front of the layer: those of modules registered before it."""
+def _front(model: nn.Module, input_shape: tuple[int, ...], name: str) -> list[str]:
+    """Prefixes of the parameters and statistics that are used before the layer is reached."""
     seen: list[str] = []
-    for other, layer in model.named_modules():
-        if other == name:
-            break
-        if any(True for _ in layer.parameters(recurse=False)):
-            seen.append(f"{other}." if other else "")
-    return [prefix for prefix in seen if prefix]
+    handles = [
+        layer.register_forward_pre_hook(lambda _, __, other=other: seen.append(other))
+        for other, layer in model.named_modules()
+        if other and (layer._parameters or layer._buffers)
+    ]
+    try:
+        _run(model, _probe(input_shape, _reference(model)).reshape(2, *input_shape), [])
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [f"{other}." for other in seen[: seen.index(name)]] if name in seen else []
 
 
 class _Stop(Exception):

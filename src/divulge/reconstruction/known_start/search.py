@@ -36,6 +36,11 @@ ALONE: tuple[Weights, ...] = (
     Weights(2.0, 1.5, large_steps=True),
 )
 """What leads the search for rows, in turn: as a rule, and after large steps."""
+OFF = 0.05
+"""The same share for an input that is certain by its row: a unit that comes on in the last steps is hardly moved."""
+MISSING, PARTNER = 0.05, 0.5
+"""The share of the inputs or rows that may be missing for others to be certain, and the correlation with a missing one
+from which on an input may be a mixture with it."""
 DOUBTFUL = 16
 """Rows with the fewest zeros that are taken for wrong when pictures of whole levels are looked for."""
 SHARED = 1e-4
@@ -86,6 +91,8 @@ class _Pool:
     """Those of them that are certain by their levels."""
     own: Tensor
     """Directions [k, r] of the rows of certain inputs that were looked for last."""
+    candidates: Tensor
+    """Coordinates of all candidates so far."""
     sure: int = 0
     """How many of the rows are certain; they come first."""
 
@@ -196,7 +203,7 @@ class _Pool:
 
     def keep(self, found: Tensor) -> None:
         """Certain inputs with coordinates ``found`` [k, r]."""
-        self.exact = sparse.distinct(torch.cat([self.exact, found]))
+        self.exact = sparse.independent(self.span, sparse.distinct(torch.cat([self.exact, found])))
 
     def keep_on_grid(self, near: Tensor, c: Tensor, seed: int) -> None:
         """Those of the inputs ``near`` that are certain by their levels; candidates c lead the controls."""
@@ -208,17 +215,43 @@ class _Pool:
     def dependent(self) -> Tensor:
         """Which of the certain inputs may be sums of others, [k].
 
-        Sums of rows of a table may be rows of a table too, so there an input needs a certain row of A.
+        Zeros are no proof: where one input is a brighter copy of another, up to the end of the range, a difference of
+        both has as many. The same holds for rows of a table. So an input needs a certain row of A whose zeros are at
+        units that it leaves off, or else levels of 8 bits that sums of others do not have. Pictures that are black or
+        white at most places have few such levels. In both cases few inputs may be missing, and none that is like it.
         """
-        if bool(sparse.categorical(self.span).any()):
-            return ~self._has_row(self.exact)
-        if self.grid is None or len(self.by_levels) == 0:
-            return torch.zeros(len(self.exact), dtype=torch.bool)
-        doubted = self.by_levels[self.grid.dependent(self.by_levels)]
-        doubted = doubted[~sparse.certified(self.span, doubted)]
-        unit, other = (c / c.norm(dim=1, keepdim=True) for c in (self.exact, doubted))
-        may_be: Tensor = ((unit @ other.T).abs() > 1 - 1e-6).any(dim=1)
-        return may_be
+        by_row = self._by_row(self.exact)
+        if self.grid is None or len(self.by_levels) == 0 or bool(sparse.categorical(self.span).any()):
+            return ~by_row
+        levels = self.by_levels[~self.grid.dependent(self.by_levels) & self.grid.mostly_between(self.by_levels)]
+        unit, other = (c / c.norm(dim=1, keepdim=True) for c in (self.exact, levels))
+        known = by_row | ((unit @ other.T).abs() > 1 - 1e-6).any(dim=1)
+        mixed: Tensor = ~by_row & ~(known & self._few_missing(known))
+        return mixed
+
+    def _few_missing(self, known: Tensor) -> Tensor:
+        """Whether certain inputs are no mixtures with those that are not among the ``known`` [k] ones of them, [k]."""
+        missing = self.span.rank - int(known.sum())
+        basis = torch.linalg.qr((self.exact[known] * self.span.S).T)[0]
+        p = self.candidates * self.span.S
+        outside = (p - (p @ basis) @ basis.T).norm(dim=1) / p.norm(dim=1)
+        return unmixed(self.span, self.exact, self.candidates[outside.argsort(descending=True)[:missing]], missing)
+
+    def _by_row(self, c: Tensor) -> Tensor:
+        """Whether inputs with coordinates c [m, r] have a certain row of their own, [m].
+
+        They leave off the units of its zeros, share it with no other of c, and are no mixtures with inputs whose rows
+        are missing.
+        """
+        known = self.rows.q[: self.sure]
+        own, single = single_row(c, known)
+        if not bool(single.any()):
+            return single
+        share = rows.active_share(self.pair.highest(self.span.inputs(c)), self.rows.zero[own])
+        alone = torch.bincount(own[single], minlength=len(known))[own] == 1
+        alone &= rows_tell_mixtures(self.span, known, c, torch.cat([self.candidates, self.exact]))
+        by_row: Tensor = single & alone & (share <= OFF)
+        return by_row
 
     def unknown(self, c: Tensor) -> Tensor:
         """The candidates c [m, r] that are like no certain input."""
@@ -294,6 +327,26 @@ def unclaimed(rows_known: Tensor, c: Tensor, count: int) -> Tensor:
     return c[share.argsort()[:count].sort().values]
 
 
+def rows_tell_mixtures(span: Span, rows_known: Tensor, c: Tensor, candidates: Tensor) -> Tensor:
+    """Whether inputs c [m, r] of certain rows [g, r] are no mixtures with inputs whose rows are missing, [m]."""
+    missing = span.rank - len(rows_known)
+    return unmixed(span, c, unclaimed(rows_known, candidates, missing) if missing else c[:0], missing)
+
+
+def unmixed(span: Span, c: Tensor, rest: Tensor, missing: int) -> Tensor:
+    """Whether inputs c [m, r] are no mixtures with the ``missing`` ones, for which ``rest`` [k, r] are candidates, [m].
+
+    Where y is a brighter copy of x up to the end of the range, 3 x - 2 y is in the range too, has more zeros than
+    either, whole levels, and the row of x. Only y tells that it is a mixture. So few inputs may be missing, and none
+    that is like it.
+    """
+    if missing == 0 or missing > MISSING * span.rank or len(rest) == 0:
+        return torch.full((len(c),), missing == 0)
+    rest = rest[torch.isfinite(span.inputs(rest)).all(dim=1)]
+    likeness: Tensor = correlation(span.inputs(c), span.inputs(rest)).abs().amax(dim=1)
+    return likeness < PARTNER
+
+
 def search(
     span: Span, pair: LayerPair, separate: Separate, derivatives: Derivatives | None, grid: Grid | None = None, *,
     seed: int, end: float, rounds: int = ROUNDS,
@@ -301,7 +354,7 @@ def search(
     """Find the rows of A, from candidates for the inputs."""
     fresh = separated = separate(None, 0)
     pool = _Pool(span, pair, rows.informative(span), derivatives, grid, end, rows.none(span), separated[:0],
-                 separated[:0], separated[:0])  # fmt: skip
+                 separated[:0], separated[:0], separated)  # fmt: skip
     others, idle = [separated[:0]], 0
     weights, within = LED, None
     for number in range(rounds):
@@ -309,6 +362,7 @@ def search(
         exact, fresh = sparse.exact_inputs(span, fresh, seed=seed + number, within=within)
         pool.keep(exact)
         others.append(fresh)
+        pool.candidates = torch.cat([separated, *others])
         zeros = pool.add(fresh, separated, weights[number % len(weights)])
         if number == 0 and 2 * max(pool.sure, len(pool.exact)) < span.rank:
             weights = ALONE if pool.add(fresh, separated, ALONE[0]) > zeros else LED

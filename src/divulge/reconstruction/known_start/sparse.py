@@ -27,6 +27,10 @@ SMOOTHING = (0.03, 0.1, 0.3)
 WHOLE, MOST_LEVELS = 1e-3, 200
 """How near the levels of a category are to 0 and 1, and their largest number. Where values repeat, sums of inputs have
 more zeros than can be forced, but then they have fractions."""
+PROJECTIONS = 3
+"""Random combinations of the records in which categories are looked for first."""
+DEPENDENT = 1e-5
+"""The part of an input, of 1, that others must leave for it to be no combination of them."""
 FEW = 8
 """Inputs whose leverages are computed together: each takes a matrix of the span's size."""
 MOST_COLUMNS = 2000
@@ -95,14 +99,33 @@ def distinct(c: Tensor) -> Tensor:
     return c[~same.any(dim=0)]
 
 
+def independent(span: Span, c: Tensor) -> Tensor:
+    """Coordinates [k, r] without those that are combinations of others; those with the most zeros come first.
+
+    Where inputs have equal values at several places, a combination of two of them has more zeros than can be forced.
+    """
+    X = span.inputs(c)
+    zeros = (X.abs() < NEARLY * X.square().mean(dim=1, keepdim=True).sqrt()).sum(dim=1)
+    basis, kept = c.new_zeros(c.shape[1], 0), []
+    for place in zeros.argsort(descending=True, stable=True).tolist():
+        unit = rest = c[place] / c[place].norm()
+        for _ in range(2):
+            rest = rest - basis @ (basis.T @ rest)
+        if float(rest.norm()) > DEPENDENT * float(unit.norm()):
+            basis = torch.cat([basis, (rest / rest.norm())[:, None]], dim=1)
+            kept.append(place)
+    return c[torch.tensor(sorted(kept), dtype=torch.long)]
+
+
 def certified(span: Span, c: Tensor) -> Tensor:
     """Whether inputs with coordinates c [m, r] are non-negative, and zero where no mixture is, [m]."""
     X = span.inputs(c)
     size = X.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-300)
     scale = span.coordinates(X).norm(dim=1, keepdim=True)
     V = span.V[:, :-1].T * 1.0  # [d, r]
-    zero = (X.abs() < torch.maximum(CERTAIN * span.noise * scale, RESOLVED * size)) & _live(span)
-    inside = (-0.01 * size > X).double().mean(dim=1) < NEGATIVE
+    rounding = CERTAIN * span.noise * scale
+    zero = (X.abs() < torch.maximum(rounding, RESOLVED * size)) & _live(span)
+    inside = (-torch.maximum(rounding, 0.01 * size) <= X).all(dim=1)  # alike digits have mixtures with few below zero
     levels = X[:, categorical(span)]
     inside &= ((levels - levels.round()).abs() < WHOLE).all(dim=1)
     enough = zero.sum(dim=1) >= least(span.rank)
@@ -124,12 +147,16 @@ def categorical(span: Span) -> Tensor:
     found = torch.zeros(span.input_dim, dtype=torch.bool)
     if not span.has_bias:
         return found
-    sums = torch.cat([span.V.new_zeros(span.rank, 1), span.V[:, :-1].cumsum(dim=1)], dim=1)
-    bias = span.V[:, -1:]
+    draw = torch.randn(PROJECTIONS, span.rank, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    mixed = draw.to(span.V) @ span.V  # few combinations show the columns that all of them confirm
+    sums = torch.cat([mixed.new_zeros(PROJECTIONS, 1), mixed[:, :-1].cumsum(dim=1)], dim=1)
+    size = span.V[:, -1].norm()
     for levels in range(2, min(MOST_LEVELS, span.input_dim) + 1):
-        rest = (sums[:, levels:] - sums[:, :-levels] - bias).norm(dim=0)
-        for start in (rest < WHOLE * bias.norm()).nonzero()[:, 0].tolist():
-            found[start : start + levels] = True
+        rest = (sums[:, levels:] - sums[:, :-levels] - mixed[:, -1:]).abs().amax(dim=0)
+        for start in (rest < 10 * WHOLE * size).nonzero()[:, 0].tolist():
+            columns = slice(start, start + levels)
+            if float((span.V[:, columns].sum(dim=1) - span.V[:, -1]).norm()) < WHOLE * float(size):
+                found[columns] = True
     return found
 
 

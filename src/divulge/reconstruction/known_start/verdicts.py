@@ -12,6 +12,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from divulge.core.errors import AttackFailed, InvalidInput
+from divulge.core.validation import checked_whole
+from divulge.reconstruction.known_start import precision
 from divulge.reconstruction.known_start.difference import GAP, LayerPair, Spectrum
 
 FULL = 0.85
@@ -19,8 +21,12 @@ FULL = 0.85
 difference of full rank small values at its end."""
 UNRELATED = 0.2
 """The largest correlation with weights that are not the start: independent entries stay far below it."""
-FEW_VALUES = 300
-"""Different values of a tensor up to which it was rounded to eight bits or fewer."""
+CLEAR = 10.0
+"""The least ratio at a gap behind which there is more than rounding. Training in half precision leaves 100; records
+beyond the number of inputs, noise in the inputs and shared weights leave up to 8."""
+MOVED = 0.01
+"""The share of the root mean square change of a unit's weights below which a weight did not move: decay alone moves
+those of inputs that are always 0."""
 EVEN = 0.72
 """The squared mean size of a unit's entries, as a share of their mean square, from which on they are of even size: 0.50
 to 0.66 after gradient descent, 0.77 to 1 after Adam (digits and tables of 5 to 200 records, median of the units)."""
@@ -34,14 +40,20 @@ def check(pair: LayerPair, spectrum: Spectrum, n: int | None) -> int:
     units, width = pair.stacked()[0].shape
     most = min(units, width)
     if n is not None:
-        if n > most:
+        if checked_whole("n", n, at_least=1) > most:
             raise InvalidInput(
                 f"n = {n} inputs cannot be told apart by a layer of {units} units and {width} inputs, bias included; "
                 f"give 1 to {most}."
             )
         return n
+    if abs(spectrum.decay) < UNRELATED:
+        raise InvalidInput(
+            "The weights hold nothing of the start: this is not the start of the model, or the file holds changes of "
+            "weights and not weights (--update)."
+        )
     most_shown = (MANY if spectrum.adam is None and evenness(pair) > EVEN else FULL) * len(spectrum.values)
-    if spectrum.ratio >= GAP and 0 < spectrum.rank <= most_shown:
+    least = GAP if spectrum.exact or spectrum.adam is not None else CLEAR
+    if spectrum.ratio >= least and 0 < spectrum.rank <= most_shown:
         return spectrum.rank
     likeness = _cosine(pair.W0, pair.W)
     if likeness < UNRELATED:
@@ -50,7 +62,7 @@ def check(pair: LayerPair, spectrum: Spectrum, n: int | None) -> int:
             f"correlation of {likeness:.2f} with it, and their difference has full rank. Give the checkpoint from "
             "which the model was trained."
         )
-    raise AttackFailed(_reason(pair, spectrum, len(spectrum.values)))
+    raise AttackFailed(_reason(pair, spectrum, most))
 
 
 def _cosine(A: Tensor, B: Tensor) -> float:
@@ -59,31 +71,32 @@ def _cosine(A: Tensor, B: Tensor) -> float:
 
 def _reason(pair: LayerPair, spectrum: Spectrum, most: int) -> str:
     """Why the difference shows no number of inputs."""
-    head = (
-        f"The difference of the layer to its start has no gap in its singular values (largest ratio "
-        f"{spectrum.ratio:.2f})"
-    )
-    if spectrum.ratio >= GAP:
-        head = (
-            f"The difference of the layer to its start has a gap in its singular values only behind {spectrum.rank} of "
-            f"{len(spectrum.values)}, too far to be a number of inputs"
+    place = f"{spectrum.rank} of {len(spectrum.values)}"
+    head = "The difference of the layer to its start has "
+    if spectrum.ratio < GAP:
+        head += f"no gap in its singular values (largest ratio {spectrum.ratio:.2f}, behind {place})"
+    elif spectrum.rank > MANY * len(spectrum.values):
+        head += f"a gap in its singular values only behind {place}, too far to be a number of inputs"
+    else:
+        head += (
+            f"no clear gap in its singular values (largest ratio {spectrum.ratio:.2f}, behind {place}), and behind it "
+            f"there is {spectrum.rest:,.0f} times what rounding leaves"
         )
-    values = distinct_values(pair.W)
-    if rounded(pair):
+    if precision.stored(pair.W) == "few levels":
         return (
-            f"{head}, and the released weights take {values} different values a row at most: they were rounded, and "
-            "the rounding is as large as the difference."
+            f"{head}, and the released weights take few different values: they were rounded, and the rounding is as "
+            "large as the difference."
         )
     if evenness(pair) > EVEN:
         return (
-            f"{head}, and its entries are of even size, as several steps of Adam make them: they are not combinations "
-            "of the inputs, so the difference holds their span only roughly. Give n to look for few pictures in it all "
-            "the same. One step of Adam is undone where its gradients are small enough to be seen."
+            f"{head}, and its entries are of even size, as several steps of Adam make them: then they are not "
+            "combinations of the inputs, and the difference holds their span only roughly. Or the model saw more "
+            f"records than the {most} that the layer can tell apart. Give n to look for few inputs in it all the same."
         )
     return (
         f"{head}: the optimiser rescaled every entry of its steps (Adam, RMSprop), noise was added (private training, "
-        f"rounding), the start is not the right one, or the model saw more records than the {most} that the layer can "
-        "tell apart. Give n if the number of records is known."
+        "rounding, noisy or augmented inputs), the start is not the right one, or the model saw more records than the "
+        f"{most} that the layer can tell apart. Give n if the number of records is known."
     )
 
 
@@ -91,16 +104,7 @@ def evenness(pair: LayerPair) -> float:
     """How even the sizes of a unit's changes are, up to 1; the median of the units."""
     D = (pair.W - pair.W0).abs()
     D = D[D.any(dim=1)]
+    D = D * (MOVED * D.square().mean(dim=1, keepdim=True).sqrt() < D)
     moved = (D > 0).sum(dim=1)
     shares = D.sum(dim=1).square() / (moved * D.square().sum(dim=1))
     return float(shares.median()) if len(D) else 0.0
-
-
-def rounded(pair: LayerPair) -> bool:
-    """Whether the released weights take so few different values that they were rounded to eight bits or fewer."""
-    return distinct_values(pair.W) <= min(FEW_VALUES, pair.W.shape[1] // 2)
-
-
-def distinct_values(W: Tensor) -> int:
-    """The largest number of different values in a row of W, over the first rows."""
-    return max(len(row.unique()) for row in W[:8])

@@ -64,7 +64,7 @@ def _candidates(rows: PartialRows) -> list[Neuron]:
         size = float(np.linalg.norm(rows.row[k]))
         if size == 0:  # the normal is not seen through the units that are on
             continue
-        row, bias, known = rows.row[k] / size, float(rows.bias[k] / size), rows.on[k]
+        row, bias, known = rows.row[k] / size, float(rows.bias[k] / size), rows.shown[k]
         kinks, missing = rows.crossings(row, bias, known)
         if kinks[rows.index[k]] and not missing.any():
             found.append(Neuron(row, bias, known, kinks, 1.0))

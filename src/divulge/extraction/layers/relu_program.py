@@ -16,8 +16,9 @@ from scipy.sparse import coo_array
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.query_space import QuerySpace
 
-MOST_UNITS, NODES, SECONDS = 200, 2_000, 2.0
-"""Units of all layers of a program, nodes of its search tree, and its time: the solver is not interrupted by others."""
+MOST_UNITS, NODES = 200, 60
+"""Units of all layers of a program, and nodes of its search tree: fixed work, so that a run repeats on a busy machine.
+"""
 INFEASIBLE = 2
 """The status of a program that no row fulfils."""
 
@@ -50,7 +51,7 @@ class ReluProgram:
         costs[self.units] = -cost
         solved = milp(
             costs, constraints=self._constraints(), bounds=Bounds(np.concatenate(self.low), np.concatenate(self.high)),
-            integrality=np.concatenate(self.whole), options={"node_limit": NODES, "time_limit": SECONDS},
+            integrality=np.concatenate(self.whole), options={"node_limit": NODES},
         )  # fmt: skip
         if solved.status == INFEASIBLE:
             return Optimum(None, -np.inf)

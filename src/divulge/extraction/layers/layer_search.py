@@ -76,6 +76,8 @@ class LayerSearch:
         self.settled = base
         self.unseen: dict[int, Array] = {}  # by layer, which entries [neurons, units below] no kink has shown
         self.patience = 0
+        self.following = False
+        """Whether kinks are followed into neighbouring cells: where a layer is not found without."""
         self.another_layer = False
         """Whether a few unexplained kinks are taken for a further layer."""
 
@@ -118,7 +120,11 @@ class LayerSearch:
         layers, passing = self.settled, Passing(self.settled)
         while len(layers) < self.most_layers:
             self.settled = layers.first(len(layers) - 1) if passing.entries else layers
+            self.following = False
             step = self._next(layers, passing)
+            if step.reason and len(layers) and self.survey.has_gradients:
+                self.following = True
+                step = self._next(layers, passing)
             if step.last or step.reason:
                 return step
             layers = step.layers
@@ -129,7 +135,7 @@ class LayerSearch:
         """The layers with one more, which may be the last; or why there is none."""
         open_ = self._open(passing.layers)
         found, rows = next_layer(self.survey, passing.layers, open_)
-        if len(layers):
+        if self.following:
             found, rows = self._with_followed(passing.layers, found, rows)
         astray = int(rows.outside.sum())
         if astray > FEW + FEW_SHARE * len(rows.index) and len(layers) > len(self.base):
@@ -158,7 +164,7 @@ class LayerSearch:
         self, layers: KnownLayers, found: list[Neuron], rows: PartialRows
     ) -> tuple[list[Neuron], PartialRows]:
         """Neurons from kinks that are followed because their rows show only in part, until no more are found."""
-        for _ in range(FOLLOWS if self.survey.has_gradients else 0):
+        for _ in range(FOLLOWS):
             before = len(found)
             if not self._follow(layers, found, rows, ~rows.full):
                 break
@@ -212,7 +218,7 @@ class LayerSearch:
             missing = [(neuron, unit) for neuron in found for unit in np.flatnonzero(~neuron.known).tolist()]
             if not missing or len(missing) > MOST_ENTRIES + ENTRIES_PER_NEURON * len(found):
                 break
-            if round_ >= PROJECTED_ROUNDS - 1 and self._follow_entries(layers, found):
+            if round_ >= PROJECTED_ROUNDS and self.survey.has_gradients and self._follow_entries(layers, found):
                 found, rows = next_layer(self.survey, layers, self._open(layers))
                 continue
             if round_ < PROJECTED_ROUNDS:
@@ -231,8 +237,6 @@ class LayerSearch:
     def _follow_entries(self, layers: KnownLayers, found: list[Neuron]) -> bool:
         """Follow kinks of neurons with unseen entries, with most units on; whether there were any not yet followed."""
         followed, chosen = self.survey.followed, []
-        if not self.survey.has_gradients:
-            return False
         on = layers.units(self.survey.data.kink)[1].sum(axis=1)
         for neuron in found:
             kinks = np.flatnonzero(neuron.kinks) if neuron.unseen else np.zeros(0, int)
@@ -263,7 +267,7 @@ class LayerSearch:
         unseen = ~np.all([neuron.known for neuron in found], axis=0)
         sign = orientation(self.survey, layers, weight, bias, self.rng, unseen)
         slopes: list[Slopes] = []
-        for _ in range(SLOPE_ROUNDS if len(layers) and self.survey.has_gradients and not last else 0):
+        for _ in range(SLOPE_ROUNDS if self.following and not last else 0):
             if (sign != 0).all():
                 break
             slopes += asked_slopes(self.survey, layers, weight, bias, SLOPES, self.rng)

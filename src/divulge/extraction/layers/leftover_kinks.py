@@ -2,8 +2,9 @@
 
 A neuron that is on at one input in a hundred shows two or three kinks, in cells where few units below are on. They
 share too few entries to be recognised as one neuron. Once all other neurons of its layer are known, its kinks are among
-the few that are left. A single one of them tells the entries of the row at the units that are on there. Whether it is a
-neuron of that layer is asked at other points of its hyperplane; segments that show its other entries follow.
+the few that are left. A single one of them tells the entries of the row at the units that are on there, and more if it
+is followed into the cells around it (``followed_kinks.py``). Whether it is a neuron of that layer is asked at other
+points of its hyperplane; segments that show its other entries follow.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from divulge.extraction.layers.candidate_test import is_neuron
+from divulge.extraction.layers.followed_kinks import follow
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.neuron import Neuron
 from divulge.extraction.layers.partial_rows import PartialRows
@@ -40,6 +42,10 @@ def seldom_on(
     lowest, pairs = None, []
     for depth in range(fewest, len(layers)):
         below, row, bias, _ = layers.first(depth), *layers.stack[depth]
+        if depth and survey.has_gradients:
+            known = survey.followed
+            fresh = [k for k in index.tolist() if left[k] and not (k in known and known[k].depth >= depth)]
+            follow(survey, below, fresh, rng)
         rows = PartialRows(survey, below, left)
         for neuron in _candidates(rows):
             if not is_neuron(survey.space, below, neuron, row, bias, rng):

@@ -38,10 +38,6 @@ class Slopes:
     seen: Array  # [r, h]
     told: Array  # [k, r]
 
-    @property
-    def complete(self) -> bool:
-        return self.seen.shape[0] == self.seen.shape[1]
-
 
 def base_points(
     space: QuerySpace, layers: KnownLayers, weight: Array, bias: Array, count: int, rng: np.random.Generator

@@ -16,6 +16,7 @@ from divulge.extraction.layers.followed_kinks import follow
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.neuron import Neuron
 from divulge.extraction.layers.partial_rows import PartialRows
+from divulge.extraction.layers.query_points import hyperplane_points
 from divulge.extraction.layers.survey import Survey
 from divulge.extraction.layers.unseen_entries import segment_for_entry
 
@@ -23,6 +24,8 @@ MOST_KINKS = 24
 """Kinks that are looked at, the strongest first."""
 FEWEST_UNITS = 2
 """Units that must be on at a kink."""
+STARTS, KINKS = 60, 4
+"""Points moved towards the hyperplane of a neuron that is known, and kinks asked for there."""
 
 
 def seldom_on(
@@ -54,11 +57,23 @@ def seldom_on(
                 segment_for_entry(survey, below, neuron, unit, rng) for unit in np.flatnonzero(~neuron.known).tolist()
             ]
             found = [pair for pair in ends if pair is not None and (pair[0] != pair[1]).any()]
+            found += _across(survey, below, neuron, rng) if not neuron.unseen else []
             pairs += found
             if found and lowest is None:
                 lowest = depth
             left &= ~neuron.kinks
     return lowest, pairs
+
+
+def _across(
+    survey: Survey, below: KnownLayers, neuron: Neuron, rng: np.random.Generator
+) -> list[tuple[Array, Array]]:  # fmt: skip
+    """Short segments across the hyperplane of a neuron whose entries are all known, so that it has some kinks."""
+    Y = hyperplane_points(survey.space, below, neuron, STARTS, rng)[:KINKS]
+    normal = neuron.row @ below.maps(Y)[2]
+    normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), np.finfo(float).tiny)
+    step = survey.space.beside * np.median(np.abs(Y), axis=1, keepdims=True) * normal
+    return list(zip(Y - step, Y + step, strict=True))
 
 
 def _candidates(rows: PartialRows) -> list[Neuron]:

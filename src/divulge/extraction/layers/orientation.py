@@ -48,14 +48,13 @@ def orientation(
         size = np.where((on & unseen).any(axis=1), 0.0, size)
     order = np.argsort(-fewest - MIXED * rng.random(len(fewest)))
     order = order[size[order] > 1e-6 * np.median(size)][:MOST_SAMPLES]
-    before, rows, gradient = _rows(data.Y[order], data.gradient[order], layers, weight, bias)
-    visible = fewest[order].tolist()  # dimensions that gradients can have
-    if slopes:
-        known = [part for part in slopes if unseen is None or not np.abs(part.seen[:, unseen]).any()]
-        before = np.concatenate([layers(data.Y[[part.sample for part in known]]) @ weight.T + bias, before])
-        rows = [*(weight @ part.seen.T for part in known), *rows]
-        gradient = [*(part.told for part in known), *gradient]
-        visible = [len(part.seen) for part in known] + visible
+    before, rows_here, gradient_here = _rows(data.Y[order], data.gradient[order], layers, weight, bias)
+    pieced = [part for part in slopes if unseen is None or not np.abs(part.seen[:, unseen]).any()]
+    if pieced:
+        before = np.concatenate([layers(data.Y[[part.sample for part in pieced]]) @ weight.T + bias, before])
+    rows = [*(weight @ part.seen.T for part in pieced), *rows_here]
+    gradient = [*(part.told for part in pieced), *gradient_here]
+    visible = [*(len(part.seen) for part in pieced), *fewest[order].tolist()]  # dimensions that gradients can have
     accuracy = survey.space.accuracy
     clear = np.abs(before) > accuracy.at_least(1e-7, 1e3) * (1 + np.abs(before).max(axis=1, keepdims=True))
     sign, votes = np.zeros(len(bias)), np.zeros(len(bias))

@@ -26,6 +26,8 @@ from divulge.extraction.layers.unseen_entries import segment_for_entry
 
 START = [0.0, 1.0]
 """First places asked on a segment."""
+SEGMENTS_A_LAYER = 6
+"""Further segments for each of the layers below the last."""
 SHORTEST = 1e-6
 """Segments shorter than this share of their distance from the origin are not searched."""
 FEW, FEW_SHARE = 2, 0.03
@@ -95,6 +97,12 @@ class LayerSearch:
         """Search segments between points whose activations in the last of ``layers`` differ much."""
         begin, end = segments(self.survey.space, layers, count, self.rng)
         self.survey.add(begin, end, START)
+
+    def search_every_layer(self, layers: KnownLayers) -> None:
+        """Segments for the layers below the last too, after a few attempts: a neuron of any of them may be missing."""
+        if len(layers) > 1 and self.patience and self.survey.has_gradients:
+            for depth in range(len(self.base), len(layers)):
+                self.add_segments(SEGMENTS_A_LAYER, layers.first(depth))
 
     def search_between(self, begin: Array, end: Array) -> None:
         """Search segments between given points."""

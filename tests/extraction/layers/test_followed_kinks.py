@@ -77,7 +77,7 @@ def test_a_single_kink_tells_more_of_a_row_than_the_units_that_are_on_there():
 def test_followed_kinks_are_not_taken_for_neurons_of_a_lower_layer():
     space = Network(0)
     survey, layers, open_ = searched(space, 1, 20)
-    neuron, off = owners(space, survey, 1)
+    _, off = owners(space, survey, 1)
     deeper = np.flatnonzero(open_ & (off > 1e-3))[:20]
     follow(survey, layers, deeper.tolist(), np.random.default_rng(2))
     found, _ = next_layer(survey, layers, open_)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from divulge.extraction.layers.copy_on_layers import _without_idle
 from divulge.extraction.layers.deep_copy import DeepCopy
+from divulge.extraction.layers.deep_verification import _linear_extremes
 from divulge.extraction.layers.known_layers import KnownLayers
 from divulge.extraction.layers.layer_search import has_identity, with_identity
 from divulge.extraction.layers.output_fit import OutputFit, with_fewest_units
@@ -80,3 +84,31 @@ def test_polishing_finds_weights_that_values_determine_and_is_never_worse():
     other = rng.normal(size=(600, 1))  # no network explains these
     error = [float(((outputs(stack, X) - other) ** 2).sum()) for stack in (rough, polish(rough, X, other))]
     assert error[1] <= error[0]
+
+
+def test_what_linear_units_pass_on_is_compared_far_out():
+    rng = np.random.default_rng(3)
+    known = layers(rng).with_layer(rng.normal(size=(4, 6)), rng.normal(size=4), np.array([False, False, True, False]))
+    output = OutputFit(rng.normal(size=(1, 4)), np.zeros(1), np.zeros(0, int))
+    copy = DeepCopy.of(Inputs(5), known, output, rng.normal(size=(500, 5)))
+    rows = _linear_extremes(copy, 1, 120, 30.0, rng)
+    size = np.linalg.norm(rows, axis=1)
+    assert (size[240:].reshape(-1, 6).max(axis=1) > 29 * size[:120].reshape(-1, 6).min(axis=1)).all()
+    assert not len(_linear_extremes(copy, 0, 120, 30.0, rng))
+
+
+def test_a_neuron_found_twice_is_left_out_and_a_rare_one_is_not():
+    rng = np.random.default_rng(5)
+    known = layers(rng).with_layer(rng.normal(size=(4, 6)), rng.normal(size=4))
+    rare = known.first(1).with_layer(known.weights[1], np.where(np.arange(4) == 2, -1e3, known.biases[1]))
+    output = OutputFit(np.array([[1.0, 0.0, 0.0, 2.0]]), np.zeros(1), np.zeros(0, int))
+    unseen = np.zeros((4, 6), bool)
+    unseen[1, 3] = unseen[2, 1] = True
+    search = SimpleNamespace(
+        unseen={1: unseen}, survey=SimpleNamespace(data=SimpleNamespace(Y=rng.normal(size=(900, 5))))
+    )
+    fewer, fitted = _without_idle(search, rare, output)
+    assert fewer.width == 3
+    assert (fitted.weight == [[1.0, 0.0, 2.0]]).all()
+    assert search.unseen[1].sum() == 1
+    assert search.unseen[1][1, 1]

@@ -12,7 +12,7 @@ import numpy as np
 from divulge.core.progress import report
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.query_space import QuerySpace
-from divulge.extraction.layers.relu_program import MOST_UNITS, ReluProgram
+from divulge.extraction.layers.relu_program import MOST_UNITS, SEARCH, ReluProgram
 
 LARGEST_ENTRY = 2.0
 """How large the unknown entry may be, as a multiple of the largest of its row."""
@@ -47,5 +47,5 @@ def _largest_unit(layers: KnownLayers, row: Array, bias: float, unit: int, low: 
     """The row in [low, high] with the largest unit of the last layer, where ``row @ activations + bias`` is above 0."""
     program = ReluProgram(layers, low, high)
     program.keep_above(row, -bias)
-    found = program.maximum(np.eye(layers.width)[unit]).row
+    found = program.maximum(np.eye(layers.width)[unit], SEARCH).row
     return found if found is not None and layers(found[None])[0, unit] > 0 else None

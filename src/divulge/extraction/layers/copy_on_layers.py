@@ -29,6 +29,8 @@ from divulge.extraction.layers.residual_units import (
 from divulge.extraction.layers.survey import Survey
 
 MANY_CONTRADICT = 120
+IDLE, OFTEN_ON = 1e-7, 60
+"""Neurons whose weights in the output are below this share of the largest do not act, if they are on so often."""
 MOST_ENTRIES, AN_ENTRY = 12, 1e-5
 """Unseen entries that samples tell, at most, and the share of them below which their bias is zero."""
 DIRECTED_ROUNDS, MOST_SELDOM = 6, 3
@@ -43,6 +45,7 @@ def copy_on(search: LayerSearch, layers: KnownLayers, X: Tensor, truth: Tensor, 
     layers, output = _output(survey, layers, rng)
     last = len(layers) - 1
     if len(layers):
+        layers, output = _without_idle(search, layers, output)
         layers = _with_entries(search, layers, output, X.numpy(), truth.numpy())
     units = residual_units(survey, layers, output) if len(layers) else []
     if units:
@@ -56,6 +59,24 @@ def copy_on(search: LayerSearch, layers: KnownLayers, X: Tensor, truth: Tensor, 
         )
     rows = rng.normal(size=(COPY_ROWS, survey.space.inputs)) * rng.choice(DISTANCES, size=(COPY_ROWS, 1))
     return DeepCopy.of(survey.space, layers, output, np.concatenate([survey.data.Y, survey.space.from_inputs(rows)]))
+
+
+def _without_idle(search: LayerSearch, layers: KnownLayers, output: OutputFit) -> tuple[KnownLayers, OutputFit]:
+    """The last layer without neurons that are on at many samples and have no weight in the output.
+
+    They are a second time the same neuron, with entries that were not seen, and would leave these open for ever.
+    """
+    unseen = search.unseen.get(len(layers) - 1)
+    if unseen is None or not unseen.any() or len(output.contradicting) > MANY_CONTRADICT:
+        return layers, output
+    on = (layers(search.survey.data.Y) > 0).sum(axis=0)
+    size = np.abs(output.weight).max(axis=0)
+    idle = (size < IDLE * size.max()) & (on >= OFTEN_ON)
+    idle[len(unseen) :] = False
+    weight, bias, linear = layers.stack[-1]
+    search.unseen[len(layers) - 1] = unseen[~idle[: len(unseen)]]
+    narrow = layers.first(len(layers) - 1).with_layer(weight[~idle], bias[~idle], linear[~idle])
+    return narrow, replace(output, weight=output.weight[:, ~idle])
 
 
 def _completed(

@@ -152,10 +152,12 @@ class DeepAttack:
                 if self.withheld >= MOST_WITHHELD:
                     break
                 if search.search_leftover(peeled.layers) or search.survey.segments > searched:
+                    search.search_every_layer(peeled.layers)
                     continue  # that, or segments through rows where the copy is wrong
             elif search.search_leftover(peeled.layers):
                 continue
             search.add_segments(MORE_SEGMENTS, peeled.stuck or search.base)
+            search.search_every_layer(peeled.stuck or search.base)
         if search.survey.has_gradients and search.survey.jumps > FEW_JUMPS:
             return JUMPS
         return f"The layers were not found completely. {reason[:1].upper()}{reason[1:]}."

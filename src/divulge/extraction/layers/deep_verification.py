@@ -35,7 +35,7 @@ def unusual_rows(copy: DeepCopy, checks: int, reach: float, rng: np.random.Gener
     for depth in range(len(copy.layers) + 1):
         extremes = extreme_points(copy.space, copy.layers.first(depth), count, rng)
         rows.append(copy.space.to_inputs(extremes * _sizes(count, reach)))
-        rows.append(copy.space.to_inputs(_linear_extremes(copy, depth, count, rng)))
+        rows.append(copy.space.to_inputs(_linear_extremes(copy, depth, count, reach, rng)))
     if copy.space.positive:
         alone = [size * (np.eye(copy.space.dim) - OFF) for size in np.minimum(ALONE, reach)]
         rows.append(copy.space.to_inputs(np.concatenate(alone)))
@@ -47,7 +47,7 @@ def _sizes(count: int, reach: float) -> Array:
     return np.resize(np.minimum((1.0, 1.0, *FARTHER), reach), (count, 1))
 
 
-def _linear_extremes(copy: DeepCopy, depth: int, count: int, rng: np.random.Generator) -> Array:
+def _linear_extremes(copy: DeepCopy, depth: int, count: int, reach: float, rng: np.random.Generator) -> Array:
     """Rows at the ends of what the linear units on the first ``depth`` layers pass on, near and far; maybe none.
 
     Such a unit stands for a neuron that was on at all samples, whose hyperplane is not known: it may be off there.
@@ -58,7 +58,7 @@ def _linear_extremes(copy: DeepCopy, depth: int, count: int, rng: np.random.Gene
     rows = layers.weights[depth][layers.linear[depth]]
     toward = rng.normal(size=(count, len(rows))) @ rows
     Y = extreme_points(copy.space, layers.first(depth), count, rng, toward)
-    return np.concatenate([Y, Y * np.exp(rng.normal(size=(count, 1)))])
+    return np.concatenate([Y, Y * np.exp(rng.normal(size=(count, 1))), Y * _sizes(count, reach)])
 
 
 def first_hyperplanes(first: tuple[Array, Array], outputs: int) -> NetworkEstimate:

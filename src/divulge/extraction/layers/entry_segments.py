@@ -14,7 +14,7 @@ from divulge.core.progress import report
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.neuron import Neuron
 from divulge.extraction.layers.query_space import QuerySpace
-from divulge.extraction.layers.relu_program import MOST_UNITS, box_program, typical_size
+from divulge.extraction.layers.relu_program import MOST_UNITS, SEARCH, box_program, typical_size
 
 BOXES = (3.0, 30.0)
 """How many times as large as at typical samples the coordinates of a segment's ends may be: near ones first."""
@@ -42,7 +42,7 @@ def segment_with_unit_on(
             program.keep_above(np.eye(layers.width)[unit], ON)
             row = side * neuron.row
             row[unit] = -entry
-            best = program.maximum(row)
+            best = program.maximum(row, SEARCH)
             if best.row is None:
                 break
             Y = typical * (np.maximum(best.row, ABOVE_ZERO) if space.positive else best.row)

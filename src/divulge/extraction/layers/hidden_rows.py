@@ -69,7 +69,7 @@ def _grown(rows: PartialRows, members: list[int], used: Array) -> list[int]:
 
 def _spare(rows: PartialRows, members: list[int]) -> int | None:
     """Equations of a group beyond those that determine its row; None if they contradict each other."""
-    columns = np.flatnonzero(rows.on[members].any(axis=0))
+    columns = np.flatnonzero(rows.shown[members].any(axis=0))
     blocks = [rows.equations(k, columns) for k in members]
     s = np.linalg.svd(np.concatenate(blocks), compute_uv=False)
     rank = int((s > rows.accuracy.at_least(CONSISTENT, 300) * s[0]).sum())

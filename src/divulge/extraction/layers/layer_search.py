@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from divulge.core.progress import report
+from divulge.extraction.layers.activation_slopes import Slopes, asked_slopes
 from divulge.extraction.layers.candidate_test import confirmed
 from divulge.extraction.layers.cell_spans import sides_from_cells
 from divulge.extraction.layers.entry_segments import segment_with_unit_on
+from divulge.extraction.layers.followed_kinks import follow
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.leftover_kinks import seldom_on
 from divulge.extraction.layers.linear_entries import Passing
@@ -24,6 +26,8 @@ from divulge.extraction.layers.unseen_entries import segment_for_entry
 
 START = [0.0, 1.0]
 """First places asked on a segment."""
+SEGMENTS_A_LAYER = 6
+"""Further segments for each of the layers below the last."""
 SHORTEST = 1e-6
 """Segments shorter than this share of their distance from the origin are not searched."""
 FEW, FEW_SHARE = 2, 0.03
@@ -32,7 +36,7 @@ TOO_DEEP = "there are kinks left after as many hidden layers as layers= allows: 
 ENTRY_ROUNDS, PROJECTED_ROUNDS = 6, 3
 """Rounds of segments for entries that are unseen, and how many of them are found by projections: the others take
 mixed-integer programs."""
-MOST_PROGRAMS = 12
+MOST_PROGRAMS = 6
 """Entries that programs are solved for, at most."""
 MOST_ENTRIES, ENTRIES_PER_NEURON = 40, 4
 """Entries are looked for one by one only if no more than this are unseen."""
@@ -46,6 +50,12 @@ PATIENT = 4
 """Patience from which on a neuron of unknown side is kept with both."""
 POINTS_A_NEURON = 4
 """Points asked for each neuron of a layer, with most units below on, where its sides are not known."""
+SLOPES, SLOPE_ROUNDS = 8, 2
+"""Samples around which derivatives by activations are asked where sides are not known, and how often."""
+FOLLOWS, FOLLOWED = 8, 24
+"""How often kinks are followed before further segments are searched, and how many at once."""
+FOLLOWED_A_NEURON = 3
+"""Kinks of each neuron that are followed where entries of its row are unseen."""
 POINTS_A_SIDE = 3
 """Points asked on each side of a neuron's hyperplane, to tell its active side and neurons that are always on."""
 
@@ -57,6 +67,7 @@ class Peeled:
     layers: KnownLayers
     reason: str = ""
     stuck: KnownLayers | None = None
+    last: bool = False
 
 
 class LayerSearch:
@@ -67,6 +78,8 @@ class LayerSearch:
         self.settled = base
         self.unseen: dict[int, Array] = {}  # by layer, which entries [neurons, units below] no kink has shown
         self.patience = 0
+        self.following = False
+        """Whether kinks are followed into neighbouring cells: where a layer is not found without."""
         self.another_layer = False
         """Whether a few unexplained kinks are taken for a further layer."""
 
@@ -84,6 +97,12 @@ class LayerSearch:
         """Search segments between points whose activations in the last of ``layers`` differ much."""
         begin, end = segments(self.survey.space, layers, count, self.rng)
         self.survey.add(begin, end, START)
+
+    def search_every_layer(self, layers: KnownLayers) -> None:
+        """Segments for the layers below the last too, after a few attempts: a neuron of any of them may be missing."""
+        if len(layers) > 1 and self.patience and self.survey.has_gradients:
+            for depth in range(len(self.base), len(layers)):
+                self.add_segments(SEGMENTS_A_LAYER, layers.first(depth))
 
     def search_between(self, begin: Array, end: Array) -> None:
         """Search segments between given points."""
@@ -109,37 +128,69 @@ class LayerSearch:
         layers, passing = self.settled, Passing(self.settled)
         while len(layers) < self.most_layers:
             self.settled = layers.first(len(layers) - 1) if passing.entries else layers
-            open_ = self._open(passing.layers)
-            found, rows = next_layer(self.survey, passing.layers, open_)
-            astray = int(rows.outside.sum())
-            if astray > FEW + FEW_SHARE * len(rows.index) and len(layers) > len(self.base):
-                self.settled = layers.first(len(layers) - 1)
-                reason = f"layer {len(layers)} is incomplete: {astray} kinks contradict it"
-                return Peeled(layers, reason, self.settled)
-            if not found:
-                few = open_.sum() <= FEW + FEW_SHARE * self.survey.data.kinked.sum()
-                if few and len(layers) > len(self.base):
-                    return Peeled(layers)
-                return Peeled(layers, f"no neuron was found for {int(open_.sum())} kinks", layers)
-            found, rows = self._completed(passing.layers, found, rows)
-            if not found:
-                return Peeled(layers, "no candidate for a neuron was confirmed", layers)
-            report("peeling layers", len(layers), None, neurons=len(found))
-            told = passing.told(found)
-            if told is None:
-                return Peeled(layers, "weights that act linearly were not told by the layer above", passing.layers)
-            layers, found = told
-            for entry in passing.entries:
-                self.unseen[len(layers) - 1][entry.neurons, entry.below] = False
-            last = self._is_last(layers, found, rows)
-            wider = self._above(layers, found, last)
-            if wider.reason:
-                return wider
-            layers = wider.layers
-            if last:
-                return Peeled(layers)
+            self.following = False
+            step = self._next(layers, passing)
+            if step.reason and len(layers) and self.survey.has_gradients:
+                self.following = True
+                step = self._next(layers, passing)
+            if step.last or step.reason:
+                return step
+            layers = step.layers
             passing = Passing.of(layers, self.unseen[len(layers) - 1], self.survey.data.Y)
         return Peeled(layers, TOO_DEEP, layers)
+
+    def _next(self, layers: KnownLayers, passing: Passing) -> Peeled:
+        """The layers with one more, which may be the last; or why there is none."""
+        open_ = self._open(passing.layers)
+        found, rows = next_layer(self.survey, passing.layers, open_)
+        if self.following:
+            found, rows = self._with_followed(passing.layers, found, rows)
+        astray = int(rows.outside.sum())
+        if astray > FEW + FEW_SHARE * len(rows.index) and len(layers) > len(self.base):
+            self.settled = layers.first(len(layers) - 1)
+            return Peeled(layers, f"layer {len(layers)} is incomplete: {astray} kinks contradict it", self.settled)
+        if not found:
+            few = open_.sum() <= FEW + FEW_SHARE * self.survey.data.kinked.sum()
+            if few and len(layers) > len(self.base):
+                return Peeled(layers, last=True)
+            return Peeled(layers, f"no neuron was found for {int(open_.sum())} kinks", layers)
+        found, rows = self._completed(passing.layers, found, rows)
+        if not found:
+            return Peeled(layers, "no candidate for a neuron was confirmed", layers)
+        report("peeling layers", len(layers), None, neurons=len(found))
+        told = passing.told(found)
+        if told is None:
+            return Peeled(layers, "weights that act linearly were not told by the layer above", passing.layers)
+        layers, found = told
+        for entry in passing.entries:
+            self.unseen[len(layers) - 1][entry.neurons, entry.below] = False
+        last = self._is_last(layers, found, rows)
+        wider = self._above(layers, found, last)
+        return replace(wider, last=last and not wider.reason)
+
+    def _with_followed(
+        self, layers: KnownLayers, found: list[Neuron], rows: PartialRows
+    ) -> tuple[list[Neuron], PartialRows]:
+        """Neurons from kinks that are followed because their rows show only in part, until no more are found."""
+        for _ in range(FOLLOWS):
+            before = len(found)
+            if not self._follow(layers, found, rows, ~rows.full):
+                break
+            found, rows = next_layer(self.survey, layers, self._open(layers))
+            if len(found) == before:
+                break
+        return found, rows
+
+    def _follow(self, layers: KnownLayers, found: list[Neuron], rows: PartialRows, chosen: Array) -> bool:
+        """Follow some of the chosen kinks that no neuron explains into neighbouring cells; whether there were any."""
+        followed, open_ = self.survey.followed, chosen & ~rows.outside
+        for neuron in found:
+            open_ = open_ & ~neuron.kinks[rows.index]
+        fresh = [k for k in rows.index[open_].tolist() if k not in followed or followed[k].depth < len(layers)]
+        if not fresh:
+            return False
+        follow(self.survey, layers, self.rng.permutation(fresh)[:FOLLOWED].tolist(), self.rng)
+        return True
 
     def _above(self, layers: KnownLayers, found: list[Neuron], last: bool) -> Peeled:
         """The layers with one more, or why there is none."""
@@ -175,6 +226,9 @@ class LayerSearch:
             missing = [(neuron, unit) for neuron in found for unit in np.flatnonzero(~neuron.known).tolist()]
             if not missing or len(missing) > MOST_ENTRIES + ENTRIES_PER_NEURON * len(found):
                 break
+            if round_ >= PROJECTED_ROUNDS and self.survey.has_gradients and self._follow_entries(layers, found):
+                found, rows = next_layer(self.survey, layers, self._open(layers))
+                continue
             if round_ < PROJECTED_ROUNDS:
                 ends = [segment_for_entry(self.survey, layers, neuron, unit, self.rng) for neuron, unit in missing]
             elif len(missing) <= MOST_PROGRAMS:
@@ -187,6 +241,18 @@ class LayerSearch:
             self.survey.add(np.array([begin for begin, _ in pairs]), np.array([end for _, end in pairs]), [0.0, 1.0])
             found, rows = next_layer(self.survey, layers, self._open(layers))
         return confirmed(space, layers, found, SELDOM, self.rng), rows
+
+    def _follow_entries(self, layers: KnownLayers, found: list[Neuron]) -> bool:
+        """Follow kinks of neurons with unseen entries, with most units on; whether there were any not yet followed."""
+        followed, chosen = self.survey.followed, []
+        on = layers.units(self.survey.data.kink)[1].sum(axis=1)
+        for neuron in found:
+            kinks = np.flatnonzero(neuron.kinks) if neuron.unseen else np.zeros(0, int)
+            kinks = kinks[np.argsort(-on[kinks], kind="stable")]
+            fresh = [k for k in kinks.tolist() if k not in followed or followed[k].depth < len(layers)]
+            chosen += fresh[:FOLLOWED_A_NEURON]
+        follow(self.survey, layers, chosen, self.rng)
+        return bool(chosen)
 
     def _is_last(self, layers: KnownLayers, found: list[Neuron], rows: PartialRows) -> bool:
         """Whether these neurons explain all kinks, up to a few."""
@@ -208,8 +274,14 @@ class LayerSearch:
         bias = np.array([neuron.bias for neuron in found])
         unseen = ~np.all([neuron.known for neuron in found], axis=0)
         sign = orientation(self.survey, layers, weight, bias, self.rng, unseen)
+        slopes: list[Slopes] = []
+        for _ in range(SLOPE_ROUNDS if self.following and not last else 0):
+            if (sign != 0).all():
+                break
+            slopes += asked_slopes(self.survey, layers, weight, bias, SLOPES, self.rng)
+            sign = orientation(self.survey, layers, weight, bias, self.rng, unseen, slopes)
         if (sign == 0).any() and not last and self._ask_with_most_on(layers, weight, bias):
-            sign = orientation(self.survey, layers, weight, bias, self.rng, unseen)
+            sign = orientation(self.survey, layers, weight, bias, self.rng, unseen, slopes)
         unknown = sign == 0
         if unknown.any() and not last:
             linear = linear_part(self.survey, layers, weight, bias, self.rng)

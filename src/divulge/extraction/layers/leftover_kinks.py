@@ -2,8 +2,9 @@
 
 A neuron that is on at one input in a hundred shows two or three kinks, in cells where few units below are on. They
 share too few entries to be recognised as one neuron. Once all other neurons of its layer are known, its kinks are among
-the few that are left. A single one of them tells the entries of the row at the units that are on there. Whether it is a
-neuron of that layer is asked at other points of its hyperplane; segments that show its other entries follow.
+the few that are left. A single one of them tells the entries of the row at the units that are on there, and more if it
+is followed into the cells around it (``followed_kinks.py``). Whether it is a neuron of that layer is asked at other
+points of its hyperplane; segments that show its other entries follow.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from divulge.extraction.layers.candidate_test import is_neuron
+from divulge.extraction.layers.followed_kinks import follow
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.neuron import Neuron
 from divulge.extraction.layers.partial_rows import PartialRows
+from divulge.extraction.layers.query_points import hyperplane_points
 from divulge.extraction.layers.survey import Survey
 from divulge.extraction.layers.unseen_entries import segment_for_entry
 
@@ -21,6 +24,8 @@ MOST_KINKS = 24
 """Kinks that are looked at, the strongest first."""
 FEWEST_UNITS = 2
 """Units that must be on at a kink."""
+STARTS, KINKS = 60, 4
+"""Points moved towards the hyperplane of a neuron that is known, and kinks asked for there."""
 
 
 def seldom_on(
@@ -40,6 +45,10 @@ def seldom_on(
     lowest, pairs = None, []
     for depth in range(fewest, len(layers)):
         below, row, bias, _ = layers.first(depth), *layers.stack[depth]
+        if depth and survey.has_gradients:
+            known = survey.followed
+            fresh = [k for k in index.tolist() if left[k] and not (k in known and known[k].depth >= depth)]
+            follow(survey, below, fresh, rng)
         rows = PartialRows(survey, below, left)
         for neuron in _candidates(rows):
             if not is_neuron(survey.space, below, neuron, row, bias, rng):
@@ -48,11 +57,23 @@ def seldom_on(
                 segment_for_entry(survey, below, neuron, unit, rng) for unit in np.flatnonzero(~neuron.known).tolist()
             ]
             found = [pair for pair in ends if pair is not None and (pair[0] != pair[1]).any()]
+            found += _across(survey, below, neuron, rng) if not neuron.unseen else []
             pairs += found
             if found and lowest is None:
                 lowest = depth
             left &= ~neuron.kinks
     return lowest, pairs
+
+
+def _across(
+    survey: Survey, below: KnownLayers, neuron: Neuron, rng: np.random.Generator
+) -> list[tuple[Array, Array]]:  # fmt: skip
+    """Short segments across the hyperplane of a neuron whose entries are all known, so that it has some kinks."""
+    Y = hyperplane_points(survey.space, below, neuron, STARTS, rng)[:KINKS]
+    normal = neuron.row @ below.maps(Y)[2]
+    normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), np.finfo(float).tiny)
+    step = survey.space.beside * np.median(np.abs(Y), axis=1, keepdims=True) * normal
+    return list(zip(Y - step, Y + step, strict=True))
 
 
 def _candidates(rows: PartialRows) -> list[Neuron]:
@@ -64,7 +85,7 @@ def _candidates(rows: PartialRows) -> list[Neuron]:
         size = float(np.linalg.norm(rows.row[k]))
         if size == 0:  # the normal is not seen through the units that are on
             continue
-        row, bias, known = rows.row[k] / size, float(rows.bias[k] / size), rows.on[k]
+        row, bias, known = rows.row[k] / size, float(rows.bias[k] / size), rows.shown[k]
         kinks, missing = rows.crossings(row, bias, known)
         if kinks[rows.index[k]] and not missing.any():
             found.append(Neuron(row, bias, known, kinks, 1.0))

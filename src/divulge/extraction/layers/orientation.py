@@ -7,9 +7,12 @@ be off: a right guess shows in further zeros. Milli 2019 (Algorithm 1b) finds si
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from divulge.extraction.layers.accuracy import Accuracy
+from divulge.extraction.layers.activation_slopes import Slopes
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.survey import Survey
 
@@ -31,11 +34,12 @@ GUESSES = 1024
 
 def orientation(
     survey: Survey, layers: KnownLayers, weight: Array, bias: Array, rng: np.random.Generator,
-    unseen: Array | None = None,
+    unseen: Array | None = None, slopes: Sequence[Slopes] = (),
 ) -> Array:  # fmt: skip
     """Signs [h] that turn each neuron to its active side; 0 where the gradients do not tell.
 
-    Rows are not known where units below are on whose entries are ``unseen``.
+    Rows are not known where units below are on whose entries are ``unseen``. ``slopes`` are derivatives by the
+    activations below that several samples tell together; they come first.
     """
     data = survey.data
     _, on, fewest = layers.units(data.Y)
@@ -44,14 +48,19 @@ def orientation(
         size = np.where((on & unseen).any(axis=1), 0.0, size)
     order = np.argsort(-fewest - MIXED * rng.random(len(fewest)))
     order = order[size[order] > 1e-6 * np.median(size)][:MOST_SAMPLES]
-    before, rows, gradient = _rows(data.Y[order], data.gradient[order], layers, weight, bias)
-    visible = fewest[order]  # dimensions that gradients can have
+    before, rows_here, gradient_here = _rows(data.Y[order], data.gradient[order], layers, weight, bias)
+    pieced = [part for part in slopes if unseen is None or not np.abs(part.seen[:, unseen]).any()]
+    if pieced:
+        before = np.concatenate([layers(data.Y[[part.sample for part in pieced]]) @ weight.T + bias, before])
+    rows = [*(weight @ part.seen.T for part in pieced), *rows_here]
+    gradient = [*(part.told for part in pieced), *gradient_here]
+    visible = [*(len(part.seen) for part in pieced), *fewest[order].tolist()]  # dimensions that gradients can have
     accuracy = survey.space.accuracy
     clear = np.abs(before) > accuracy.at_least(1e-7, 1e3) * (1 + np.abs(before).max(axis=1, keepdims=True))
     sign, votes = np.zeros(len(bias)), np.zeros(len(bias))
     for _ in range(ROUNDS):
         known = int((sign != 0).sum())
-        for n in range(len(order)):
+        for n in range(len(rows)):
             if (sign != 0).all():
                 return sign
             possible = np.flatnonzero(sign * before[n] >= 0)
@@ -59,7 +68,7 @@ def orientation(
             if not len(open_):
                 continue
             deepest = DEEPEST if sign.any() or n < 60 else 0
-            on, off = _support(rows[n][possible], gradient[n], open_, int(visible[n]), rng, deepest, accuracy)
+            on, off = _support(rows[n][possible], gradient[n], open_, visible[n], rng, deepest, accuracy)
             sign[possible[on]] = np.sign(before[n][possible[on]])
             votes[possible[off]] -= np.sign(before[n][possible[off]])
         if int((sign != 0).sum()) == known:

@@ -29,6 +29,8 @@ MISFIT, MISFIT_ERRORS = 1e-6, 1e3
 """Equations of kinks that are merged contradict each other by at most this much, or so many times their error."""
 MOST_COMPARED = 3000
 """Of more open kinks an even share is taken: what comparing them all takes grows with their square, to gigabytes."""
+MOST_EXTENDING = 150
+"""Kinks where rows show only in part that are compared with a neuron, at most."""
 OUTSIDE = 1e-5
 """A normal that leaves the row space of J by more than this is not of the next layer."""
 
@@ -60,6 +62,11 @@ class PartialRows:
         else:
             self.activation, self.on, self.jacobian = layers.maps(survey.data.kink[self.index])
             self._solve()
+        self.shown = self.on.copy()
+        """Entries that each kink tells [m, h]: those of the units on, or more where the kink was followed."""
+        self._rows_of_followed: dict[int, Array] = {}
+        if not self.plain:
+            self._take_followed()
 
     def _solve(self) -> None:
         """Entries at the units that are on, where the Jacobian determines them."""
@@ -79,6 +86,20 @@ class PartialRows:
         self.row = np.where(self.full[:, None] & self.on, row, 0.0)
         self.bias = -(self.row * self.activation).sum(axis=1)
 
+    def _take_followed(self) -> None:
+        """Rows of kinks that were followed into neighbouring cells, which tell more entries."""
+        for k in np.flatnonzero(np.isin(self.index, list(self.survey.followed))).tolist():
+            told = self.survey.followed[int(self.index[k])].row(self.layers)
+            if told is not None and told[2].sum() >= self.on[k].sum() * self.full[k]:
+                self.row[k], self.bias[k], self.shown[k] = told
+                self.full[k], self.error[k], self.condition[k] = True, ERRORS * self.accuracy.error, 1.0
+                self._rows_of_followed[k] = np.append(told[0], told[1])
+
+    @property
+    def followed(self) -> list[int]:
+        """Kinks that were followed and tell a row, those that tell most entries first."""
+        return sorted(self._rows_of_followed, key=lambda k: -int(self.shown[k].sum()))
+
     @property
     def outside(self) -> Array:
         """Kinks [m] that cannot be of the next layer: their normals leave the row space of J."""
@@ -88,7 +109,7 @@ class PartialRows:
 
     def agreeing(self) -> Array:
         """Which pairs of kinks [m, m] agree, in direction and bias, on the entries that both know."""
-        row, known = self.row, self.on * self.full[:, None].astype(float)
+        row, known = self.row, self.shown * self.full[:, None].astype(float)
         dot = row @ row.T
         mine, theirs = (row**2) @ known.T, known @ (row**2).T
         with np.errstate(all="ignore"):
@@ -123,7 +144,7 @@ class PartialRows:
 
     def overlapping(self, row: Array, bias: float, known: Array) -> Array:
         """Kinks [m] that agree with a neuron on its known entries, and may know further ones."""
-        shared = self.on & known
+        shared = self.shown & known
         part = np.where(shared, self.row, 0.0)
         dot = part @ row
         mine, theirs = (part**2).sum(axis=1), (shared * row**2).sum(axis=1)
@@ -141,7 +162,7 @@ class PartialRows:
         """Kinks [m] where rows show only in part that agree with a neuron for some choice of its unknown entries."""
         good = np.zeros(len(self.index), bool)
         mixed = (self.on & ~known).any(axis=1) & (self.on & known).any(axis=1)
-        for k in np.flatnonzero(~self.full & ~used & mixed):
+        for k in np.flatnonzero(~self.full & ~used & mixed)[:MOST_EXTENDING]:
             old, new = self.on[k] & known, self.on[k] & ~known
             jacobian, activation = self.jacobian[k], self.activation[k]
             # columns: the unknown entries' rows and the known part, each with its share of the pre-activation
@@ -160,7 +181,7 @@ class PartialRows:
 
     def merged(self, members: list[int]) -> tuple[Array, float, Array, float, float] | None:
         """Row, bias and known entries that fit these kinks best, their misfit, and how well they are determined."""
-        known = np.asarray(self.on[members].any(axis=0))
+        known = np.asarray(self.shown[members].any(axis=0))
         if self.plain:
             return self._mean(members, known)
         columns = np.flatnonzero(known)
@@ -184,13 +205,17 @@ class PartialRows:
         compact = self._compact.get(k)
         if compact is None:
             compact = self._compact[k] = self._compact_equations(k)
-        place = np.searchsorted(columns, np.flatnonzero(self.on[k]))
+        place = np.searchsorted(columns, np.flatnonzero(self.shown[k]))
         block = np.zeros((len(compact), len(columns) + 1))
         block[:, np.append(place, len(columns))] = compact
         return block
 
     def _compact_equations(self, k: int) -> Array:
-        """The equations of one kink, for the entries at the units that are on there and the bias."""
+        """The equations of one kink, for the entries that it tells and the bias."""
+        if k in self._rows_of_followed:
+            own = self._rows_of_followed[k][np.append(self.shown[k], True)]
+            own = own / np.linalg.norm(own)
+            return np.asarray(np.eye(len(own)) - np.outer(own, own))
         visible = self.jacobian[k][self.on[k]]
         Q, R = np.linalg.qr(visible.T)
         inside = Q.T @ self.normal[k]

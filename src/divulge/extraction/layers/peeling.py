@@ -40,6 +40,7 @@ def next_layer(
     rows = PartialRows(survey, layers, open_)
     used = np.zeros(len(rows.index), bool)
     found = _from_agreement(rows, used, continues)
+    found += _from_followed(rows, used)
     for members in hidden_groups(rows, used):
         neuron, members = _neuron(rows, members, used)
         if neuron is not None and neuron.count >= 3 and neuron.share >= CONTINUES:
@@ -68,6 +69,20 @@ def _from_agreement(rows: PartialRows, used: Array, continues: float) -> list[Ne
         if neuron.share >= strict and neuron.count >= 2:
             used |= np.isin(rows.index, np.flatnonzero(neuron.kinks))
             found.append(neuron)
+
+
+def _from_followed(rows: PartialRows, used: Array) -> list[Neuron]:
+    """Neurons from single kinks that were followed (``followed_kinks.py``); ``used`` is updated."""
+    found: list[Neuron] = []
+    for k in rows.followed:
+        if used[k]:
+            continue
+        neuron, members = _neuron(rows, [k], used)
+        if neuron is not None and neuron.count >= 3 and neuron.share >= CONTINUES:
+            used[members] = True
+            used |= np.isin(rows.index, np.flatnonzero(neuron.kinks))
+            found.append(neuron)
+    return found
 
 
 def _neuron(rows: PartialRows, members: list[int], used: Array) -> tuple[Neuron | None, list[int]]:

@@ -16,8 +16,11 @@ from scipy.sparse import coo_array
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.query_space import QuerySpace
 
-MOST_UNITS, NODES, SECONDS = 200, 2_000, 2.0
-"""Units of all layers of a program, nodes of its search tree, and its time: the solver is not interrupted by others."""
+MOST_UNITS = 200
+"""Units of all layers of a program."""
+WORK, SEARCH = 1.5e6, 0.3
+"""Nodes of a program's search tree, times the square of its variables: some 2 seconds, but the same work on a busy
+machine. Programs that look for a row and prove nothing take this share of it."""
 INFEASIBLE = 2
 """The status of a program that no row fulfils."""
 
@@ -44,13 +47,14 @@ class ReluProgram:
         for weight, bias, linear in layers.stack:
             self._add_layer(weight, bias, linear)
 
-    def maximum(self, cost: Array) -> Optimum:
-        """The row with the largest ``cost @ activations`` of the last layer."""
+    def maximum(self, cost: Array, share: float = 1.0) -> Optimum:
+        """The row with the largest ``cost @ activations`` of the last layer, with a ``share`` of the work at most."""
+        nodes = max(1, int(share * WORK / self.size**2))
         costs = np.zeros(self.size)
         costs[self.units] = -cost
         solved = milp(
             costs, constraints=self._constraints(), bounds=Bounds(np.concatenate(self.low), np.concatenate(self.high)),
-            integrality=np.concatenate(self.whole), options={"node_limit": NODES, "time_limit": SECONDS},
+            integrality=np.concatenate(self.whole), options={"node_limit": nodes},
         )  # fmt: skip
         if solved.status == INFEASIBLE:
             return Optimum(None, -np.inf)

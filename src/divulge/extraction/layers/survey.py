@@ -7,6 +7,7 @@ its normal. All kinks are kept, and are used for all layers.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ import torch
 from divulge.extraction.gradients.affine_maps import SampleLines
 from divulge.extraction.gradients.kink_search import CLOSEST, RANK_ONE, KinkSearch, Samples, Tolerance
 from divulge.extraction.layers.accuracy import Accuracy
-from divulge.extraction.layers.known_layers import Array
+from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.query_space import QuerySpace
 
 JUMP = 1e-10
@@ -47,6 +48,17 @@ class Batch:
     error: Array  # [m] relative error of the normal, beyond what float64 has
 
 
+class FollowedKink(Protocol):
+    """A kink of which more is known (``followed_kinks.py``)."""
+
+    @property
+    def depth(self) -> int:
+        """Layers that were known when it was followed."""
+
+    def row(self, layers: KnownLayers) -> tuple[Array, float, Array] | None:
+        """Row of length one, bias and known entries, if it belongs to a neuron on ``layers``."""
+
+
 class Survey:
     """All samples and intervals of the segments searched in one space."""
 
@@ -56,6 +68,7 @@ class Survey:
     def __init__(self, space: QuerySpace) -> None:
         self.space = space
         self.segments = 0
+        self.followed: dict[int, FollowedKink] = {}  # by interval
         self._batch: Batch | None = None
 
     @property

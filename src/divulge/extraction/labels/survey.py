@@ -30,6 +30,8 @@ POOLS = 60
 """How often, before there is no boundary to be found."""
 FIRST_SLICES = 3
 """Slices that are walked for a first edge."""
+PARALLEL = 1e-6
+"""A direction whose part across the segment is smaller than this, relative to it, makes no slice: another is taken."""
 GRAZE = 0.7
 """How far a slice through a facet is turned away from its normal at random."""
 
@@ -139,7 +141,11 @@ class Survey:
         """A slice through two points of different labels, ``label`` that of the first, and a direction (or random)."""
         along = unit(two - one)
         aside = self.random.standard_normal(self.inputs) if aside is None else aside
-        piece = Slice(one, np.stack([along, unit(aside - (aside @ along) * along)]))
+        across = aside - (aside @ along) * along
+        if np.linalg.norm(across) <= PARALLEL * np.linalg.norm(aside):
+            aside = self.random.standard_normal(self.inputs)
+            across = aside - (aside @ along) * along
+        piece = Slice(one, np.stack([along, unit(across)]))
         walk = Walk(piece, self.tolerances, self.domain, self.random, self.forecast)
         yield from walk.between(np.array([float(np.linalg.norm(two - one)), 0.0]), label)
         return piece

@@ -34,3 +34,20 @@ def test_every_neuron_is_on_in_random_rows(survey):
 def test_the_target_is_asked_through_the_first_layer(survey):
     a = np.abs(np.random.default_rng(2).standard_normal((50, 4)))
     assert (survey.ask(a) == (a.sum(axis=1) > 2)).all()
+
+
+def test_a_slice_needs_no_direction_across_the_segment(survey):
+    """The direction towards a corner may be that of the segment itself, or none at all."""
+    one, two = np.full(4, 0.1), np.full(4, 2.0)
+    for aside in (two - one, np.zeros(4)):
+        piece = survey.walk([survey.between(one, two, int(survey.ask(one[None])[0]), aside)])[0]
+        np.testing.assert_allclose(piece.frame @ piece.frame.T, np.eye(2), atol=1e-12)
+
+
+def test_the_outputs_of_a_rounding_target_are_as_coarse_as_its_inputs():
+    rng = np.random.default_rng(0)
+    features = Features(np.eye(4, 9), np.zeros(4), np.zeros(9))
+    domain = Domain(np.full(9, -np.inf), np.full(9, np.inf), 90.0)
+    below = Survey(lambda x: np.zeros(len(x), int), Tolerances.of(9, 1e-13, 2e-7), domain, 2, rng)
+    assert below.tolerances.coarse
+    assert survey_of(features, below).tolerances.coarse

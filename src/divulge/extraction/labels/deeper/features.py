@@ -147,7 +147,8 @@ def survey_of(features: Features, below: Survey) -> FeatureSurvey:
     faces = _faces(features, below.domain)
     centre = None if faces is None else features.before(features.base)
     domain = Domain(low, high, REACH * float(np.sqrt(h)), MARGIN, faces, centre)
-    tolerances = Tolerances.of(h, below.tolerances.resolution / below.tolerances.spread, 0.0)
+    t = below.tolerances
+    tolerances = Tolerances.of(h, t.resolution / t.spread, t.line / t.spread if t.coarse else 0.0)
     ask = lambda a: below.ask(features.rows(a))  # noqa: E731
     return FeatureSurvey(ask, tolerances, domain, below.classes, below.random, features=features, below=below)
 

@@ -151,7 +151,7 @@ class LabelAttack:
         if self.discovery.deeper or (self.wrong and self.discovery.deep):
             self._try_several_layers()
         if self.deeper is not None and self.deeper.deeper:
-            return self._unless_rounded(reasons.more_layers(len(self.deeper.layers)))
+            return self._unless_rounded(reasons.more_layers(len(self.deeper.levels) + 2))
         return ""
 
     def _unless_rounded(self, reason: str) -> str:

@@ -56,9 +56,9 @@ def unrelated(bends: int) -> str:
     )
 
 
-def more_layers(found: int) -> str:
+def more_layers(least: int) -> str:
     return (
-        f"The target has {found + 2} hidden layers or more, or neurons so nearly parallel that labels do not tell them "
+        f"The target has {least} hidden layers or more, or neurons so nearly parallel that labels do not tell them "
         "apart, or its boundary does not show a whole layer."
     )
 

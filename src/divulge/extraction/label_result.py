@@ -37,8 +37,8 @@ class LabelCopy(AttackResult):
     hidden_layers: tuple[NDArray[Any], ...] = ()
     """Where a deeper network was not rebuilt: rows (w, b) of the neurons found of its lowest layers.
 
-    The first layer takes inputs in the target's units, each other one the outputs of that before it. Each neuron is known
-    up to a factor, which is positive but in the last of these layers, where it may be negative.
+    The first layer takes inputs in the target's units, each other one the outputs of that before it. Each neuron is
+    known up to a factor, which is positive but in the last of these layers, where it may be negative.
     """
     rounds: int = 0
     """Batches asked, one after the other: the fewest requests that a remote target has to answer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from divulge.extraction.labels.network import LabelNetwork
-from divulge.extraction.labels.open_neurons import Evidence, told_members
+from divulge.extraction.labels.open_neurons import Evidence, solved_members
 from divulge.extraction.labels.pencils import Pencil
 from divulge.extraction.labels.polygon import Corner, Edge, Slice
 from divulge.extraction.labels.tolerances import Tolerances
@@ -44,7 +44,7 @@ def pencil(network: LabelNetwork, which: int, points: np.ndarray) -> tuple[Penci
     return Pencil(corner, basis, 1e-12, units @ basis.T), sizes[1] / sizes[0]
 
 
-def test_two_open_neurons_are_told_together():
+def test_two_open_neurons_are_solved_for_together():
     rng = np.random.default_rng(0)
     W, b = rng.standard_normal((4, INPUTS)), 0.3 * rng.standard_normal(4)
     network = LabelNetwork(W, b, rng.standard_normal((1, 4)), np.zeros((1, INPUTS)), np.zeros(1))
@@ -57,9 +57,9 @@ def test_two_open_neurons_are_told_together():
         W[:2], b[:2], np.ones(2, dtype=bool), points, np.tile([0, 1], (len(points), 1)), 2,
         Tolerances.of(INPUTS, 1e-13, 0.0),
     )  # fmt: skip
-    told = told_members([one, two], [1.001 * first, 0.999 * second], evidence)
-    assert told is not None
-    for neuron, w in zip(told, W[2:], strict=True):
+    solved = solved_members([one, two], [1.001 * first, 0.999 * second], evidence)
+    assert solved is not None
+    for neuron, w in zip(solved, W[2:], strict=True):
         assert abs(float(neuron.w @ w)) / np.linalg.norm(w) > 1 - 1e-10
     none = Evidence(W[:1], b[:1], np.ones(1, dtype=bool), points, evidence.pairs, 2, evidence.tolerances)
-    assert told_members([one, two], [first, second], none) is None  # a neuron is missing: nothing is told
+    assert solved_members([one, two], [first, second], none) is None  # a neuron is missing: nothing is solved

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from divulge.extraction.labels.facets import Facet, along_axes
-from divulge.extraction.labels.open_neurons import Evidence, told_members
+from divulge.extraction.labels.open_neurons import Evidence, solved_members
 from divulge.extraction.labels.output_layer import orientations
 from divulge.extraction.labels.pencils import Neuron, Pencil, Sighting, distinct, settle, shared
 from divulge.extraction.labels.polygon import Corner, Edge
@@ -267,9 +267,11 @@ class Discovery:
         ratios = {i: ratio for i, p in enumerate(waiting) if (ratio := self._uncrossed(p)) is not None}
         if not ratios:
             return False
-        told = told_members(waiting, list(ratios.values()), self._evidence()) if len(ratios) == len(waiting) else None
-        if told is not None:
-            for pencil, neuron in zip(waiting, told, strict=True):
+        solved = (
+            solved_members(waiting, list(ratios.values()), self._evidence()) if len(ratios) == len(waiting) else None
+        )
+        if solved is not None:
+            for pencil, neuron in zip(waiting, solved, strict=True):
                 self._add(neuron, [pencil.corner])
             return True
         i, ratio = next(iter(ratios.items()))

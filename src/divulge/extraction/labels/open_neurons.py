@@ -40,7 +40,7 @@ class Evidence:
     tolerances: Tolerances
 
 
-def told_members(pencils: Sequence[Pencil], ratios: Sequence[float], evidence: Evidence) -> list[Neuron] | None:
+def solved_members(pencils: Sequence[Pencil], ratios: Sequence[float], evidence: Evidence) -> list[Neuron] | None:
     """The neurons of these pencils, from ratios that cross no edge; None where the points do not tell them all."""
     spread, found = evidence.tolerances.spread, np.array(ratios)
     for _ in range(ROUNDS):
@@ -48,12 +48,12 @@ def told_members(pencils: Sequence[Pencil], ratios: Sequence[float], evidence: E
         weights = _weights(pencils, members, evidence)
         if weights is None:
             return None
-        told = np.array([_ratio(weights[:, 2 * i : 2 * i + 2]) for i in range(len(pencils))])
-        if not (told > 0).all():
+        solved = np.array([_ratio(weights[:, 2 * i : 2 * i + 2]) for i in range(len(pencils))])
+        if not (solved > 0).all():
             return None
-        if np.allclose(told, found, rtol=evidence.tolerances.loose):
+        if np.allclose(solved, found, rtol=evidence.tolerances.loose):
             return members
-        found = told
+        found = solved
     return None
 
 

@@ -60,36 +60,38 @@ def _inside(W: Array, b: Array, survey: Survey) -> tuple[Array, Array]:
 
 def _middle(W: Array, b: Array, radius: float, survey: Survey) -> Array | None:
     """The middle of the largest ball in which all neurons are on, up to a distance; None where there is none."""
-    from scipy.optimize import linprog  # takes half a second to load
-
     d = W.shape[1]
     size = np.linalg.norm(W, axis=1)
-    rows, right = [-W / size[:, None]], [b / size]
+    rows, right = [W / size[:, None]], [b / size]
     if survey.domain.faces is not None:
-        rows.append(-survey.domain.faces[:, :-1])
+        rows.append(survey.domain.faces[:, :-1])
         right.append(survey.domain.faces[:, -1])
-    rows.append(-np.eye(d))
+    rows.append(np.eye(d))
     right.append(-survey.domain.low)
-    A = np.concatenate(rows)
-    A = np.column_stack([A, np.ones(len(A))])  # every slack is at least the last variable
-    best = linprog(-np.eye(d + 1)[-1], A, np.concatenate(right), bounds=[(None, radius)] * d + [(1e-6, None)])
-    return np.asarray(best.x[:-1]) if best.success else None
+    return _farthest_inside(np.concatenate(rows), np.concatenate(right), [(None, radius)] * d, 1e-6)
 
 
 def _centred(x: Array, W: Array, survey: Survey) -> Array:
     """The row moved along what no neuron sees, as far as possible from the faces of the region."""
-    from scipy.optimize import linprog
-
     null = np.linalg.svd(W)[2][len(W) :].T  # [d, m]
     if not null.shape[1]:
         return x
-    rows, right = [-null], [x - survey.domain.low]
+    rows, right = [null], [x - survey.domain.low]
     if (faces := survey.domain.faces) is not None:
-        rows.append(-faces[:, :-1] @ null)
+        rows.append(faces[:, :-1] @ null)
         right.append(faces[:, :-1] @ x + faces[:, -1])
-    A = np.concatenate(rows)
-    A = np.column_stack([A, np.ones(len(A))])
     reach = 3 * survey.tolerances.spread
-    bounds = [(-reach, reach)] * null.shape[1] + [(None, None)]
-    best = linprog(-np.eye(null.shape[1] + 1)[-1], A, np.concatenate(right), bounds=bounds)
-    return np.asarray(x + null @ best.x[:-1]) if best.success else x
+    shift = _farthest_inside(np.concatenate(rows), np.concatenate(right), [(-reach, reach)] * null.shape[1], None)
+    return x if shift is None else np.asarray(x + null @ shift)
+
+
+def _farthest_inside(
+    rows: Array, right: Array, bounds: list[tuple[float | None, float]], least: float | None
+) -> Array | None:
+    """The y within bounds for which the smallest of rows @ y + right is largest; None if that is below ``least``."""
+    from scipy.optimize import linprog  # takes half a second to load
+
+    A = np.column_stack([-rows, np.ones(len(rows))])  # the last variable is below every height
+    aim = -np.eye(A.shape[1])[-1]
+    best = linprog(aim, A, right, bounds=[*bounds, (least, None)])
+    return np.asarray(best.x[:-1]) if best.success else None

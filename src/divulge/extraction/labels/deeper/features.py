@@ -60,14 +60,14 @@ class Features:
 
 @dataclass(eq=False)
 class FeatureSurvey(Survey):
-    """The boundary in the outputs of the first layer."""
+    """The boundary in the outputs of a layer."""
 
     features: Features = field(kw_only=True)
     below: Survey = field(kw_only=True)
     """The survey of the layer's inputs."""
 
     def ends(self) -> Array:
-        """The two points of every edge [n, 2, h], those of the inputs' boundary too: no edge crosses a neuron there."""
+        """The two points of every edge [n, 2, h], those of the boundary below too: no edge crosses a neuron."""
         return np.concatenate([super().ends(), self.features(self.below.ends())])
 
     def known_points(self) -> tuple[Array, Array]:
@@ -104,7 +104,7 @@ class FeatureSurvey(Survey):
         return True
 
     def walk_beside(self, corner: Corner) -> bool:
-        """A slice that meets the neuron of a corner of the inputs' boundary, if the boundary is found there.
+        """A slice that meets the neuron of a corner of the boundary below, if the boundary is found there.
 
         It is that corner's own plane, with the neurons that are off held on by a little.
         """

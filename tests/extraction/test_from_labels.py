@@ -163,9 +163,9 @@ def shifted(model: MLP, by: float) -> MLP:
         (lambda: divulge.oracle(shifted(balanced_network([6, 4, 1], 0), 8.0), access="label"), "farther out"),
         (
             lambda: divulge.oracle(balanced_network([6, 8, 1], 0, activation="tanh"), access="label"),
-            "no straight piece",
+            "boundary that was looked at is straight",
         ),
-        (lambda: divulge.oracle(balanced_network([6, 8, 3], 1, activation="softplus"), access="label"), "no straight"),
+        (lambda: divulge.oracle(balanced_network([6, 8, 3], 1, activation="softplus"), access="label"), "is straight"),
         (lambda: divulge.oracle(quadrant_tree(1), access="label"), "a tree"),
         (lambda: flipping(balanced_network([6, 4, 1], 0), 0.5), "wrong at random"),
     ],

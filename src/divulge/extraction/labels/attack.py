@@ -134,10 +134,8 @@ class LabelAttack:
             self.source.test_repeats(survey.rows(REPEATED_ROWS), REPEATS)
         if self.source.hopeless:
             return reasons.random_labels(self.source.wrong)
-        if not survey.first_edges():
+        if not survey.first_facet():
             return self._no_boundary() if not survey.slices else self._unless_rounded(reasons.curved())
-        if not survey.measure_longest():
-            return self._unless_rounded(reasons.curved())
         while len(survey.slices) < FIRST_SLICES:
             self.discovery.another_slice()
         if not survey.corners():

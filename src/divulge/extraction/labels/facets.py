@@ -18,7 +18,7 @@ from divulge.extraction.labels.tolerances import Tolerances
 
 ROUGH_STEP = 0.01
 """Step of the rough slopes, in lengths of the edge."""
-EXACT_STEP = 0.125
+EXACT_STEP = 0.06
 SLIGHT_TURN, TURNS = 0.25, 4.0
 """Past a turn smaller than this slopes differ by at most this many times the turn, in nearly all directions."""
 PILOTS = 6
@@ -26,6 +26,8 @@ PILOTS = 6
 COARSE_GROUP, GROUP = 4, 8
 """Directions whose coarse heights, and whose exact heights, are checked together."""
 ATTEMPTS = 14
+STEEPEST = 4.0
+"""The window of a direction that fails widens to this slope: its rough slope may be that of another facet."""
 
 
 AXIS = 1e-6
@@ -184,7 +186,7 @@ class _Heights:
                 todo = todo[:PILOTS]
             failed = yield from self._attempt(todo)
             self.step[failed] /= 4
-            self.widen[failed] = np.minimum(self.widen[failed] * 2, 20)
+            self.widen[failed] = np.minimum(self.widen[failed] * 2, max(1.0, STEEPEST / self.window))
             if attempt == 0 and len(failed) > 0.3 * len(todo):
                 self.step[~self.done] = np.minimum(self.step[~self.done], self.step[todo].min() * 2)
             if self.step.min() < smallest:

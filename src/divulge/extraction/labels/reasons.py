@@ -29,8 +29,8 @@ def random_labels(share: float) -> str:
 
 def curved() -> str:
     return (
-        "The boundary has no straight piece: the target is not a ReLU network (smooth networks, kernels); "
-        "divulge.extraction.by_training learns a copy of it."
+        "No piece of the boundary that was looked at is straight, not even in the smallest circles: so look smooth "
+        "networks and kernels, not ReLU networks; divulge.extraction.by_training learns a copy of the target."
     )
 
 

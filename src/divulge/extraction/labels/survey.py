@@ -28,8 +28,8 @@ SEGMENTS = 2000
 """Segments between rows of different classes, of which the most telling are bisected."""
 POOLS = 60
 """How often, before there is no boundary to be found."""
-FIRST_SLICES = 3
-"""Slices that are walked for a first edge."""
+FIRST_SLICES = 4
+"""Slices that are walked for a first facet."""
 PARALLEL = 1e-6
 """A direction whose part across the segment is smaller than this, relative to it, makes no slice: another is taken."""
 GRAZE = 0.7
@@ -121,13 +121,14 @@ class Survey:
         aside = 10 * self.tolerances.offset * edge.normal
         return edge.slice.lift(edge.near + aside), edge.slice.lift(edge.near - aside)
 
-    def first_edges(self) -> bool:
-        """Walk slices until one shows an edge; whether one did."""
+    def first_facet(self) -> bool:
+        """Walk slices until a facet of one can be measured; whether one was."""
         for _ in range(FIRST_SLICES):
             pair = self.different()
             if pair is None:
                 return False
-            if self.walk([self.between(*pair)])[0].edges:
+            self.walk([self.between(*pair)])
+            if self.measure_longest():
                 return True
         return False
 

@@ -67,10 +67,17 @@ class Trials:
         return [candidate for candidate, straight in zip(result, crossed, strict=True) if not straight]
 
     def _third_facets(self, one: Facet, two: Facet) -> list[Facet]:
-        """Facets of the same classes in a known scale."""
+        """Facets of the same classes in a known scale, in other hyperplanes: on these two every candidate fits."""
         known = {id(e.facet): e.facet for e in self.survey.edges() if e.facet is not None}
         fits = [f for f in known.values() if f.scale is not None and pair_key(f.pair) == pair_key(one.pair)]
-        return [f for f in fits if f is not one and f is not two]
+        return [f for f in fits if not self._in_one_plane(f, one) and not self._in_one_plane(f, two)]
+
+    def _in_one_plane(self, f: Facet, g: Facet) -> bool:
+        """Whether two facets lie in one hyperplane: the boundary comes back to it, or two slices cut one facet."""
+        t = self.survey.tolerances
+        a, b = f.homogeneous(t.spread), g.homogeneous(t.spread)
+        away = min(float(np.linalg.norm(a - b)), float(np.linalg.norm(a + b)))
+        return away < t.loose + 10 * (f.error + g.error)
 
     @staticmethod
     def _nearest(facets: list[Facet], neuron: Neuron) -> list[Facet]:

@@ -31,6 +31,8 @@ Step = tuple[Edge, Literal["neuron", "class"], Array, int | None]
 """The edge past a corner, the kind of corner, where it is, and its neuron if that is known."""
 ARCS = (24.0, 96.0)
 """Radii of the two arcs around a corner, in widths of its bracket."""
+SECOND_ARC = 0.03
+"""Half the length of the second arc, as an angle: the corner is off the centre by at most half a width."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,7 @@ class Walk:
         if one is None:
             return None
         q, beyond, angle = one
-        two = yield from self._arc(centre, outer, axis, (angle + 0.12 * turn, angle - 0.12 * turn), kept)
+        two = yield from self._arc(centre, outer, axis, (angle + SECOND_ARC * turn, angle - SECOND_ARC * turn), kept)
         if two is None or two[1] != beyond:
             return None
         tangent = unit(two[0] - q)

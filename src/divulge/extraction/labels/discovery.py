@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from divulge.extraction.labels.facets import Facet, along_axes
-from divulge.extraction.labels.open_neurons import Evidence, solved_members
-from divulge.extraction.labels.output_layer import orientations
+from divulge.extraction.labels.open_neurons import Evidence, likeliest, solved_members, uncrossed
 from divulge.extraction.labels.pencils import Neuron, Pencil, Sighting, distinct, settle, shared
 from divulge.extraction.labels.polygon import Corner, Edge
 from divulge.extraction.labels.survey import Survey
@@ -33,8 +32,6 @@ DEEPER = 3
 that the neurons found cannot make."""
 MOST_OPEN = 6
 """Neurons that may be seen between one pair of facets only."""
-RATIOS = np.geomspace(1e-2, 1e2, 41)
-"""Slopes on one side of such a neuron, relative to those on the other, among which one is chosen."""
 RANK = 1e-4
 """Smallest singular value of neurons of unit length that are independent."""
 PRECISE, DECADES = 0.01, 4
@@ -65,6 +62,8 @@ class Discovery:
     tried: set[int] = field(default_factory=set)
     open: list[Pencil] = field(default_factory=list)
     """Pencils whose neuron was chosen, because labels leave one number of it open."""
+    faint: list[Pencil] = field(default_factory=list)
+    """Pencils whose neuron was chosen from fewer corners than tell it for certain."""
     depth_tried: bool = False
     """Whether a copy with several hidden layers was tried, without success."""
     trials: Trials = field(init=False)
@@ -91,7 +90,8 @@ class Discovery:
                 continue
             if self._tried_out():
                 continue
-            if fruitless >= FRUITLESS and self._settle_open():
+            if fruitless >= FRUITLESS and (self._settle_open() or self._settle_faint()):
+                found = len(self.neurons)
                 continue
             if not self.pencils or len(self.survey.slices) >= self.most_slices or fruitless >= FRUITLESS:
                 return
@@ -264,12 +264,11 @@ class Discovery:
         spread = self.survey.tolerances.spread
         if len(waiting) > MOST_OPEN or not all(any(p.ridge(c, spread) for p in waiting) for c in self.free()):
             return False
-        ratios = {i: ratio for i, p in enumerate(waiting) if (ratio := self._uncrossed(p)) is not None}
+        ratios = {i: ratio for i, p in enumerate(waiting) if (ratio := uncrossed(p, self.survey)) is not None}
         if not ratios:
             return False
-        solved = (
-            solved_members(waiting, list(ratios.values()), self._evidence()) if len(ratios) == len(waiting) else None
-        )
+        evidence = Evidence.of(*self.hyperplanes(), self.survey)
+        solved = solved_members(waiting, list(ratios.values()), evidence) if len(ratios) == len(waiting) else None
         if solved is not None:
             for pencil, neuron in zip(waiting, solved, strict=True):
                 self._add(neuron, [pencil.corner])
@@ -279,21 +278,20 @@ class Discovery:
         self.open.append(waiting[i])
         return True
 
-    def _uncrossed(self, pencil: Pencil) -> float | None:
-        """The middle one of the longest run of slopes whose hyperplanes no edge crosses; None if there is none."""
-        crossed = self.survey.crossed(pencil.members(RATIOS, self.survey.tolerances.spread))
-        runs = np.split(np.arange(len(RATIOS)), np.nonzero(np.diff(crossed))[0] + 1)
-        longest = max((run for run in runs if not crossed[int(run[0])]), key=len, default=None)
-        return None if longest is None else float(RATIOS[longest[len(longest) // 2]])
+    def _settle_faint(self) -> bool:
+        """Whether a neuron was chosen on which corners elsewhere agree, though so few that it may be by chance.
 
-    def _evidence(self) -> Evidence:
-        """The neurons found, turned where their side is known, and all boundary points."""
-        survey = self.survey
-        W, b = self.hyperplanes()
-        turn = orientations(W, b, survey.facets, survey.tolerances)
-        side = np.where(turn != 0, turn, 1.0)
-        points, pairs = survey.known_points()
-        return Evidence(side[:, None] * W, side * b, turn != 0, points, pairs, survey.classes, survey.tolerances)
+        The check of the copy tells whether it is right.
+        """
+        waiting = distinct([p for p in self.pencils if p.corner.neuron is None])
+        coarse = self.survey.tolerances.coarse
+        found = None if coarse or len(waiting) > MOST_OPEN else likeliest(waiting, self.free(), self.survey)
+        if found is None:
+            return False
+        pencil, neuron, corners = found
+        self._add(neuron, [pencil.corner, *corners])
+        self.faint.append(pencil)
+        return True
 
     @property
     def chosen(self) -> int:
@@ -302,7 +300,8 @@ class Discovery:
 
     def reopen(self) -> None:
         """Forget the neurons that were chosen, where the target contradicts the copy: their pencils wait again."""
-        waiting, self.open = self.open, []
+        waiting = [*self.open, *self.faint]
+        self.open, self.faint = [], []
         if waiting:
             self.survey.forget_derived()
         self.drop([p.corner.neuron for p in waiting if p.corner.neuron is not None])

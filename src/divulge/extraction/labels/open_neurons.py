@@ -7,14 +7,16 @@ n1 and n2 of every such neuron, and r is the ratio of their weights. All of them
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from divulge.extraction.labels.asking import Array
-from divulge.extraction.labels.output_layer import equations
-from divulge.extraction.labels.pencils import Neuron, Pencil
+from divulge.extraction.labels.output_layer import equations, orientations
+from divulge.extraction.labels.pencils import Neuron, Pencil, Sighting, settle
+from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.tolerances import Tolerances
 
 ROUNDS = 5
@@ -25,6 +27,8 @@ EXPLAINED = 1e-6
 """Largest singular value, relative to the largest of all, of equations that have a solution."""
 DETERMINED = 1e-4
 """Smallest singular value, in the same measure, of those that have one only."""
+RATIOS = np.geomspace(1e-2, 1e2, 41)
+"""Slopes on one side of such a neuron, relative to those on the other, among which one is chosen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,14 @@ class Evidence:
     pairs: Array  # [n, 2]
     classes: int
     tolerances: Tolerances
+
+    @staticmethod
+    def of(W: Array, b: Array, survey: Survey) -> Evidence:
+        """The neurons found [h, d] and [h], turned where their side is known, and all boundary points."""
+        turn = orientations(W, b, survey.facets, survey.tolerances)
+        side = np.where(turn != 0, turn, 1.0)
+        points, pairs = survey.known_points()
+        return Evidence(side[:, None] * W, side * b, turn != 0, points, pairs, survey.classes, survey.tolerances)
 
 
 def solved_members(pencils: Sequence[Pencil], ratios: Sequence[float], evidence: Evidence) -> list[Neuron] | None:
@@ -79,3 +91,25 @@ def _ratio(weights: Array) -> float:
     """r, from the weights of n1 and n2 in each logit [k - 1, 2]; negative where they tell none."""
     one, two = np.linalg.svd(weights)[2][0]
     return float(-two / one) if one else -1.0
+
+
+def uncrossed(pencil: Pencil, survey: Survey) -> float | None:
+    """The middle one of the longest run of slopes whose hyperplanes no edge crosses; None if there is none."""
+    crossed = survey.crossed(pencil.members(RATIOS, survey.tolerances.spread))
+    runs = np.split(np.arange(len(RATIOS)), np.nonzero(np.diff(crossed))[0] + 1)
+    longest = max((run for run in runs if not crossed[int(run[0])]), key=len, default=None)
+    return None if longest is None else float(RATIOS[longest[len(longest) // 2]])
+
+
+def likeliest(
+    pencils: Sequence[Pencil], corners: Sequence[Sighting], survey: Survey
+) -> tuple[Pencil, Neuron, list[Sighting]] | None:
+    """The pencil and its neuron on which most corners off its ridge agree, be it a single one, and which corners."""
+    t = survey.tolerances
+    found = []
+    for pencil in pencils:
+        elsewhere = [c for c in corners if not pencil.ridge(c, t.spread)]
+        best = settle(pencil, elsewhere, t, 1, by_chance=math.inf) if elsewhere else None
+        if best is not None and not survey.crossed([best[0]])[0]:
+            found.append((pencil, best[0], [elsewhere[i] for i in best[1]]))
+    return max(found, key=lambda f: (len(f[2]), -f[1].error), default=None)

@@ -138,7 +138,7 @@ class Pencil:
 
 
 def settle(
-    pencil: Pencil, corners: Sequence[Sighting], tolerances: Tolerances, least: int
+    pencil: Pencil, corners: Sequence[Sighting], tolerances: Tolerances, least: int, by_chance: float = BY_CHANCE
 ) -> tuple[Neuron, Array] | None:
     """The hyperplane on which more corners lie than by chance, and which corners; None if there is none."""
     angles, error, usable = pencil.angles(corners, tolerances.spread)
@@ -152,7 +152,7 @@ def settle(
     counts = inside.sum(axis=1)
     chance = _chance(len(index), counts, np.where(inside, window, 0.0).max(axis=1))
     centre = int(chance.argmin())
-    if counts[centre] < least or chance[centre] > BY_CHANCE:
+    if counts[centre] < least or chance[centre] > by_chance:
         return None
     members = inside[centre]
     if _places([corners[i] for i in index[members]], tolerances.spread) < least:

@@ -32,6 +32,8 @@ FIRST_SLICES = 4
 """Slices that are walked for a first facet."""
 PARALLEL = 1e-6
 """A direction whose part across the segment is smaller than this, relative to it, makes no slice: another is taken."""
+SHORTER = 6
+"""How often an edge through the middle of a facet is made shorter, where the facet ends before."""
 GRAZE = 0.7
 """How far a slice through a facet is turned away from its normal at random."""
 
@@ -151,20 +153,32 @@ class Survey:
         yield from walk.between(np.array([float(np.linalg.norm(two - one)), 0.0]), label)
         return piece
 
-    def through(self, facet: Facet, around: float | None = None) -> Asking[Slice]:
-        """A random slice through the middle of a facet, which holds ``around`` it as far as it was measured."""
+    def through(self, facet: Facet) -> Asking[Slice]:
+        """A random slice through the middle of a facet; an empty one where the facet is too small."""
         along = self.random.standard_normal(self.inputs)
         along = unit(along - (along @ facet.normal) * facet.normal)
         up = facet.normal + GRAZE * unit(self.random.standard_normal(self.inputs))
         piece = Slice(facet.base, np.stack([along, unit(up - (up @ along) * along)]))
         normal = unit(piece.frame @ facet.normal)
         tangent = turned(normal)
-        step = 0.25 * (around or facet.step)
+        step = 0.25 * facet.step
+        for _ in range(SHORTER):
+            if (yield from self._reaches(piece, step * tangent, normal, facet.pair)):
+                break
+            step /= 4
+        else:
+            return piece
         asked = [False, False]
         first = Edge(piece, -step * tangent, step * tangent, facet.pair, tangent, normal, facet=facet, asked=asked)
         first.error = facet.error * step
         yield from Walk(piece, self.tolerances, self.domain, self.random, self.forecast).follow(first)
         return piece
+
+    def _reaches(self, piece: Slice, end: Array, normal: Array, pair: Pair) -> Asking[bool]:
+        """Whether the boundary is where a facet has it at both ends of an edge: the facet may end before."""
+        aside = self.tolerances.offset * normal
+        labels = yield piece.lift(np.stack([end + aside, -end + aside, end - aside, -end - aside]))
+        return tuple(labels.tolist()) == (pair[0], pair[0], pair[1], pair[1])
 
     # -- facets and points --------------------------------------------------------------------------------------------
 

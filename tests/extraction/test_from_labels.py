@@ -147,6 +147,19 @@ def flipping(model: MLP, share: float, seed: int = 0) -> divulge.oracles.Oracle:
     return divulge.oracle(values, access="label", input_shape=model.input_shape)
 
 
+class NearestNeighbour(torch.nn.Module):
+    """The class of the nearest of random points."""
+
+    def __init__(self, inputs: int, points: int, seed: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.points = torch.nn.Parameter(torch.randn(2, points, inputs, generator=generator).double())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        away = torch.stack([torch.cdist(x, points).min(dim=1).values for points in self.points])
+        return (away[0] - away[1])[:, None]
+
+
 def shifted(model: MLP, by: float) -> MLP:
     model[-1].bias += by
     return model
@@ -168,8 +181,12 @@ def shifted(model: MLP, by: float) -> MLP:
         (lambda: divulge.oracle(balanced_network([6, 8, 3], 1, activation="softplus"), access="label"), "is straight"),
         (lambda: divulge.oracle(quadrant_tree(1), access="label"), "a tree"),
         (lambda: flipping(balanced_network([6, 4, 1], 0), 0.5), "wrong at random"),
+        (
+            lambda: divulge.oracle(NearestNeighbour(6, 150, 0), access="label", input_shape=(6,)),
+            "fit no hidden neuron",
+        ),
     ],
-    ids=["one class", "outside", "tanh", "softplus", "tree", "random labels"],
+    ids=["one class", "outside", "tanh", "softplus", "tree", "random labels", "nearest neighbour"],
 )
 def test_what_is_no_shallow_relu_network_is_never_called_equivalent(target, sentence):
     oracle = target()

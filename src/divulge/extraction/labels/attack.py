@@ -143,11 +143,12 @@ class LabelAttack:
         if along_axes(survey.facets):
             return reasons.axes()
         self.network = self.solver.run()
-        if self.discovery.unrelated:
-            return self._unless_rounded(reasons.unrelated(len(distinct(self.discovery.pencils))))
         self.repair = None if self.wrong or self.discovery.misfit else self.solver.repair
-        if self.discovery.deeper or (self.wrong and self.discovery.deep):
+        bends = len(distinct(self.discovery.pencils)) if self.discovery.unrelated else 0
+        if bends or self.discovery.deeper or (self.wrong and self.discovery.deep):
             self._try_several_layers()
+        if bends and (self.deeper is None or not self.deeper.levels):
+            return self._unless_rounded(reasons.unrelated(bends))
         if self.deeper is not None and self.deeper.deeper:
             return self._unless_rounded(reasons.more_layers(len(self.deeper.levels) + 2))
         return ""

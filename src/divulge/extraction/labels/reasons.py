@@ -51,8 +51,8 @@ def axes() -> str:
 
 def unrelated(bends: int) -> str:
     return (
-        f"The boundary has straight pieces, and {bends} bends between them fit no hidden neuron: the target is not a "
-        "ReLU network with few hidden layers (nearest neighbours, trees, ensembles)."
+        f"The boundary has straight pieces, and {bends} bends between them fit no hidden neuron: so look nearest "
+        "neighbours, ensembles of trees and networks with many hidden layers, not networks with one or two."
     )
 
 

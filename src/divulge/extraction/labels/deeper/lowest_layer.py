@@ -52,7 +52,7 @@ class LowestLayer(Discovery):
                 continue
             choice = self.candidates()
             if fruitless >= PATIENCE or not choice:
-                if self.complete or len(survey.slices) >= 3 * SLICES:
+                if not self.neurons or self.complete or len(survey.slices) >= 3 * SLICES:
                     return
                 self._random_slice(through=False)
                 fruitless = PATIENCE - 4

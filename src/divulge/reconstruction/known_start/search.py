@@ -95,6 +95,8 @@ class _Pool:
     """Coordinates of all candidates so far."""
     sure: int = 0
     """How many of the rows are certain; they come first."""
+    cleaned_of: int = 0
+    """Of how many certain inputs the separated ones were cleaned last; with as many they would be decoded to the same."""
 
     @property
     def complete(self) -> bool:
@@ -290,9 +292,8 @@ class _Pool:
             return
         c = c[torch.isfinite(self.span.inputs(c)).all(dim=1)]
         self.keep_on_grid(self.grid.decoded(self.unknown(c), c, self.end), c, seed)
-        before = -1
-        while before < len(self.exact) and len(self.exact) and not self.complete:
-            before = len(self.exact)
+        while self.cleaned_of < len(self.exact) and not self.complete:
+            self.cleaned_of = len(self.exact)
             near = self.grid.cleaned(self.unknown(separated), self.exact)
             wrong = torch.cat([self.exact, near])
             self.keep_on_grid(self.grid.decoded(near, wrong, self.end), separated, seed)

@@ -148,7 +148,7 @@ class Problem:
         X = torch.cat([answer.found.X for answer in answers])
         every = [answer.found.evidence for answer in answers]
         outside, active = torch.cat([each.outside for each in every]), torch.cat([each.active for each in every])
-        kept = trained_front.distinct(X, outside)
+        kept = trained_front.distinct(X, outside, self.layer.input_shape)
         uncertain = torch.zeros(len(kept), dtype=torch.bool)
         found = Found(X[kept], Evidence(outside[kept], active[kept]), uncertain)
         A = torch.cat([answer.A for answer in answers])[kept]

@@ -29,7 +29,7 @@ and directions that were none missed 0.4 and more."""
 ALIKE, EDGES_ALIKE = 0.9, 0.6
 """The correlation of two pictures, and of the differences between their neighbouring pixels, from which on they are the
 same. A direction that holds how the features of an input changed gives a rough copy of its picture: of 20 CIFAR-10
-pictures (seeds 902, 5000, 5001) the differences of copies have 0.62 and more, those of different pictures up to 0.17."""
+pictures (seeds 902, 5000, 5001) the differences of copies have 0.62 and more, those of others up to 0.17."""
 
 
 def ranks(spectrum: Spectrum) -> list[int]:
@@ -55,7 +55,7 @@ def ranks(spectrum: Spectrum) -> list[int]:
 
 
 def distinct(X: Tensor, missed: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Indices of different inputs among X [m, d] of a shape, those that miss the smallest share of their features first."""
+    """Indices of different inputs among X [m, d] of a shape, those that miss the fewest of their features first."""
     order = torch.argsort(missed)
     order = order[missed[order] <= MISSED]
     likeness = correlation(X[order], X[order]) >= ALIKE

@@ -3,8 +3,8 @@
 The levels of a category are neighbouring columns whose sum is the bias coordinate, 1. In a row one of them is 1 and the
 others are 0. So the rows are where two sets meet: the points of the span whose bias coordinate is 1, and the points
 with one level in each category. Both have projections that are cheap. Alternating between them ends at a near miss. The
-relaxed reflections of Elser, Rankenburg and Thibault 2007 (searching with iterated maps) leave near misses and stay
-where the sets meet. They start at many random points, and where one has found a row it starts again.
+relaxed reflections of Elser 2018 (The complexity of bit retrieval, RRR) leave near misses and stay where the sets meet.
+They start at many random points, and where one has found a row it starts again.
 
 With few columns for each row there are more points that are nearly rows, and the search takes longer.
 """

@@ -54,7 +54,17 @@ def test_a_picture_is_decoded_from_a_mixture() -> None:
         start = wrong(levels, seed)
         for i in range(N):
             ways = torch.cat([start[:i], start[i + 1 :]]) - start[i]
-            assert torch.equal(decoded(start[i], 0.05 * ways, SHAPE), levels[i])
+            found, decided = decoded(start[i], 0.05 * ways, SHAPE)
+            assert decided
+            assert torch.equal(found, levels[i])
+
+
+def test_levels_that_fewer_pixels_than_directions_leave_open_are_not_decided() -> None:
+    draw = torch.Generator().manual_seed(0)
+    levels = torch.randint(256, (16,), generator=draw).double()
+    ways = 5 * torch.randn(20, 16, generator=draw, dtype=torch.float64)
+    moved = levels + torch.randn(20, generator=draw, dtype=torch.float64) @ ways
+    assert not decoded(moved, ways, (1, 4, 4))[1]
 
 
 def test_decoded_pictures_are_certified() -> None:

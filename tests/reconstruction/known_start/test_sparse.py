@@ -27,14 +27,6 @@ def span(X: Tensor) -> Span:
     return span_of(A.T @ torch.cat([X, torch.ones(len(X), 1).double()], dim=1), len(X), has_bias=True)
 
 
-def test_the_columns_of_categories_are_found() -> None:
-    X = table(20, 0)
-    with_numbers = torch.cat([X, torch.rand(20, 3, generator=torch.Generator().manual_seed(2)).double()], dim=1)
-    found = sparse.categorical(span(with_numbers))
-    assert bool(found[:-3].all())
-    assert not bool(found[-3:].any())
-
-
 def test_rows_of_a_table_are_certain_and_fractions_of_their_sums_are_not() -> None:
     X = table(20, 0)
     of = span(X)

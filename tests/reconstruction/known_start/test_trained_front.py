@@ -69,4 +69,15 @@ def test_values_that_do_not_fall_show_nothing() -> None:
 def test_pictures_that_come_twice_or_miss_their_features_are_left_out() -> None:
     X = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
     X = torch.cat([X, X[:1] + 0.01])
-    assert trained_front.distinct(X, torch.tensor([0.2, 0.1, 0.5, 0.15])).tolist() == [1, 3]
+    assert trained_front.distinct(X, torch.tensor([0.2, 0.1, 0.5, 0.15]), (50,)).tolist() == [1, 3]
+
+
+def test_a_rough_copy_of_a_picture_is_left_out(few_digits: Digits) -> None:
+    """Of other brightness from side to side, so that its values are unlike those of the picture."""
+    X = few_digits(6, 0)[0].double()
+    across = torch.linspace(-2.0, 2.0, 8).repeat(8)
+    copy = X[:1] + across
+    assert float(correlation(X[:1], copy)) < 0.7
+    missed = torch.tensor([0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.2])
+    assert trained_front.distinct(torch.cat([X, copy]), missed, (1, 8, 8)).tolist() == [0, 1, 2, 3, 4, 5]
+    assert len(trained_front.distinct(torch.cat([X, copy]), missed, (64,))) == 7

@@ -25,13 +25,14 @@ from torch import Tensor, nn
 from divulge.core.errors import UnsupportedModel, WrongShape
 from divulge.core.images import picture_shape
 from divulge.reconstruction.known_start import labels, pictures, tables, trained_front
-from divulge.reconstruction.known_start.derivatives import derivatives_of
+from divulge.reconstruction.known_start.derivatives import derivatives_of, signs
 from divulge.reconstruction.known_start.difference import LayerPair, Span, Spectrum, difference, span_of
 from divulge.reconstruction.known_start.evidence import OUTSIDE, Evidence, evidence
 from divulge.reconstruction.known_start.grid import grid_of
 from divulge.reconstruction.known_start.inversion import invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
 from divulge.reconstruction.known_start.notes import notes_of, reason_of
+from divulge.reconstruction.known_start.one_hot import categorical
 from divulge.reconstruction.known_start.search import (
     ROUNDS,
     Factors,
@@ -123,7 +124,7 @@ class Problem:
         """The inputs, if there were ``rank`` of them."""
         layer, inside, bounds = self.layer, self.layer.features is not None, self.bounds
         span = span_of(self.D, rank, has_bias=layer.pair.has_bias)
-        layout = layer.feature_shape if inside else self.shape or picture_shape(span.input_dim)
+        layout = layer.feature_shape if inside else self.shape or _layout(span)
         if not span.has_bias and not inside and bounds is not None:
             span = replace(span, fill=_ends(bounds))
         slopes = derivatives_of(self.models, layer.name, layer.input_shape, self.spectrum.unit_sizes)
@@ -137,6 +138,9 @@ class Problem:
         found = _sorted(_best(span, layer.pair, factors, None if inside else bounds))
         A = _rows(span, found.X, factors.rows.q[: factors.sure]) * self.spectrum.unit_sizes
         residual, facts = _unexplained(span, found.X), {"rows": factors.sure, "exact": len(factors.exact)}
+        if not span.has_bias and not inside and span.fill is not None and span.fill[0] < 0:
+            turned = signs(self.models[1], layer.name, layer.input_shape, found.X, A)[:, None]
+            found, A = replace(found, X=found.X * turned), A * turned
         if inside:
             return Answer(_pictures(found, self.models, layer, bounds), A, residual, bounds, rank, facts)
         everything = span.inputs(torch.cat([factors.separated, factors.others]))
@@ -148,7 +152,7 @@ class Problem:
         X = torch.cat([answer.found.X for answer in answers])
         every = [answer.found.evidence for answer in answers]
         outside, active = torch.cat([each.outside for each in every]), torch.cat([each.active for each in every])
-        kept = trained_front.distinct(X, outside)
+        kept = trained_front.distinct(X, outside, self.layer.input_shape)
         uncertain = torch.zeros(len(kept), dtype=torch.bool)
         found = Found(X[kept], Evidence(outside[kept], active[kept]), uncertain)
         A = torch.cat([answer.A for answer in answers])[kept]
@@ -184,6 +188,13 @@ def reconstruct(
         facts={"layer": layer.name, "gap": spectrum.ratio, "decay": spectrum.decay, **answer.facts,
                "features": layer.features is not None},
     )  # fmt: skip
+
+
+def _layout(span: Span) -> tuple[int, ...] | None:
+    """The shape of an input as a picture; None for a table, also of as many columns as a picture has pixels."""
+    if float(categorical(span).double().mean()) > 0.5:
+        return None
+    return picture_shape(span.input_dim)
 
 
 def _shape_of(input_shape: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -101,11 +101,12 @@ class _Beam:
         self.variance = (self.variance - (spread @ self.ways).square() / (variance + NOISE**2)).clamp_min(0)
 
 
-def decoded(levels: Tensor, ways: Tensor, shape: tuple[int, ...], end: float = math.inf) -> Tensor:
+def decoded(levels: Tensor, ways: Tensor, shape: tuple[int, ...], end: float = math.inf) -> tuple[Tensor, bool]:
     """Whole levels [d] near ``levels`` [d] in the directions ``ways`` [w, d], for pictures of a shape.
 
     The coefficients of the directions are normally distributed with variance 1. Stops when ``time.perf_counter()``
-    reaches ``end``.
+    reaches ``end``. The second result says whether the numbers decided: it is False where more hypotheses agree with
+    all of them than are kept, so that the levels are those of any of them.
     """
     width = len(ways)
     numbers = combinations(torch.cat([levels[None], ways]), shape)
@@ -122,5 +123,4 @@ def decoded(levels: Tensor, ways: Tensor, shape: tuple[int, ...], end: float = m
         beam.take(beam.next())
     ended = levels + beam.mean @ ways
     best = (ended - ended.round()).abs().mean(dim=1).argmin()
-    result: Tensor = ended[best].round()
-    return result
+    return ended[best].round(), len(beam.mean) < BEAM

@@ -43,6 +43,23 @@ def derivatives_of(
     return derivatives
 
 
+def signs(model: nn.Module, name: str, shape: tuple[int, ...], X: Tensor, A: Tensor) -> Tensor:
+    """1 or -1 for each of the layer's inputs X [m, d] of unknown sign, with rows A [m, h] of the same sign, [m].
+
+    The derivative of the loss by the outputs has one entry of its own sign, that of the input's class. With fewer than
+    three outputs, or no more units than outputs, nothing is told, and all are 1.
+    """
+    function, lone = _outputs_behind(model, name, shape), []
+    for sign in (1.0, -1.0):
+        J = _jacobian(function, sign * X.float(), A.shape[1]).to(A)
+        if J.shape[1] < 3 or J.shape[2] <= J.shape[1]:
+            return torch.ones(len(X)).to(X)
+        J = J - J.mean(dim=1, keepdim=True)  # the entries sum to zero
+        entries = (torch.linalg.pinv(J.mT) @ (sign * A)[..., None])[..., 0]
+        lone.append(entries.amax(dim=1) + entries.amin(dim=1))
+    return torch.where(lone[1] > lone[0], -1.0, 1.0).to(X)
+
+
 def _outputs_behind(model: nn.Module, name: str, shape: tuple[int, ...]) -> Callable[[Tensor, Tensor], Tensor]:
     """The outputs [m, k] as a function of the layer's inputs [m, d] and of what is added to its pre-activations."""
     whole = copy.deepcopy(model).float().eval().requires_grad_(False)

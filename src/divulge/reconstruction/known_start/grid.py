@@ -87,7 +87,8 @@ class Grid:
     def decoded(self, c: Tensor, directions: Tensor, end: float) -> Tensor:
         """Coordinates [k, r] of pictures on the grid near those of c [m, r].
 
-        These are wrong along ``directions`` [w, r]. Stops when ``time.perf_counter()`` reaches ``end``.
+        These are wrong along ``directions`` [w, r]. Stops when ``time.perf_counter()`` reaches ``end``, and where the
+        levels of a candidate do not decide: the others have as few.
         """
         found = [c[:0]]
         if len(directions) > MOST_DIRECTIONS:
@@ -103,12 +104,14 @@ class Grid:
             for share in SHARES:
                 if time.perf_counter() > end or len(ways) == 0:
                     break
-                levels = decoded(own[i], share * ways, self.shape, end)
+                levels, decided = decoded(own[i], share * ways, self.shape, end)
                 near = self.span.coordinates(self.inputs(levels[None]))
                 if bool(self.on_grid(near)):
                     found.append(near)
                     missed = 0
                     break
+                if not decided:
+                    return torch.cat(found)
         return torch.cat(found)
 
     def cleaned(self, c: Tensor, known: Tensor) -> Tensor:
@@ -203,7 +206,7 @@ class Grid:
         if len(ways) == 0:
             return True
         start = here[0] + torch.randn(len(ways), generator=draw).to(ways) @ ways
-        ended = self.span.coordinates(self.inputs(decoded(start, ways, self.shape)[None]))
+        ended = self.span.coordinates(self.inputs(decoded(start, ways, self.shape)[0][None]))
         there = self.levels(self.span.inputs(ended))
         same = bool((there - here).abs().amax() < 0.5)
         return same or bool((there - there.round()).abs().amax() > ON_GRID)

@@ -75,7 +75,8 @@ def _format_notes(pair: LayerPair) -> list[str]:
     if not pair.has_bias:
         notes.append(
             "No bias of the layer was trained, so the signs and sizes of the inputs are not known: they were chosen to "
-            "fill the range of values where there is one, and a certificate says nothing about them. A merged low-rank "
-            "adapter leaves such a difference too, in which inputs are seen through its own matrix."
+            "fill the range of values where there is one, the signs after the classes where both fit, and a "
+            "certificate says nothing about them. A merged low-rank adapter leaves such a difference too, in which "
+            "inputs are seen through its own matrix."
         )
     return notes

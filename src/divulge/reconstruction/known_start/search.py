@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from divulge.core import progress
-from divulge.reconstruction.known_start import rows, sparse
+from divulge.reconstruction.known_start import one_hot, rows, sparse
 from divulge.reconstruction.known_start.derivatives import Derivatives
 from divulge.reconstruction.known_start.difference import LayerPair, Span
 from divulge.reconstruction.known_start.grid import Grid
@@ -95,6 +95,8 @@ class _Pool:
     """Coordinates of all candidates so far."""
     sure: int = 0
     """How many of the rows are certain; they come first."""
+    cleaned_of: int = 0
+    """Of how many certain inputs the separated ones were cleaned last; with as many they are decoded to the same."""
 
     @property
     def complete(self) -> bool:
@@ -221,7 +223,7 @@ class _Pool:
         white at most places have few such levels. In both cases few inputs may be missing, and none that is like it.
         """
         by_row = self._by_row(self.exact)
-        if self.grid is None or len(self.by_levels) == 0 or bool(sparse.categorical(self.span).any()):
+        if self.grid is None or len(self.by_levels) == 0 or bool(one_hot.categorical(self.span).any()):
             return ~by_row
         levels = self.by_levels[~self.grid.dependent(self.by_levels) & self.grid.mostly_between(self.by_levels)]
         unit, other = (c / c.norm(dim=1, keepdim=True) for c in (self.exact, levels))
@@ -290,9 +292,8 @@ class _Pool:
             return
         c = c[torch.isfinite(self.span.inputs(c)).all(dim=1)]
         self.keep_on_grid(self.grid.decoded(self.unknown(c), c, self.end), c, seed)
-        before = -1
-        while before < len(self.exact) and len(self.exact) and not self.complete:
-            before = len(self.exact)
+        while self.cleaned_of < len(self.exact) and not self.complete:
+            self.cleaned_of = len(self.exact)
             near = self.grid.cleaned(self.unknown(separated), self.exact)
             wrong = torch.cat([self.exact, near])
             self.keep_on_grid(self.grid.decoded(near, wrong, self.end), separated, seed)

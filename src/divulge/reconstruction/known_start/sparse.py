@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from divulge.reconstruction.known_start.difference import Span
+from divulge.reconstruction.known_start.one_hot import WHOLE, categorical
 from divulge.reconstruction.known_start.rows import BATCH, LEVERAGE, excluding, largest_leverage, least
 
 CERTAIN = 6.0
@@ -24,11 +25,6 @@ SMALL, MOST_BELOW = 0.3, 0.2
 may be as far below zero."""
 ROUNDS = 14
 SMOOTHING = (0.03, 0.1, 0.3)
-WHOLE, MOST_LEVELS = 1e-3, 200
-"""How near the levels of a category are to 0 and 1, and their largest number. Where values repeat, sums of inputs have
-more zeros than can be forced, but then they have fractions."""
-PROJECTIONS = 3
-"""Random combinations of the records in which categories are looked for first."""
 DEPENDENT = 1e-5
 """The part of an input, of 1, that others must leave for it to be no combination of them."""
 FEW = 8
@@ -126,7 +122,9 @@ def certified(span: Span, c: Tensor) -> Tensor:
     rounding = CERTAIN * span.noise * scale
     zero = (X.abs() < torch.maximum(rounding, RESOLVED * size)) & _live(span)
     inside = (-torch.maximum(rounding, 0.01 * size) <= X).all(dim=1)  # alike digits have mixtures with few below zero
-    levels = X[:, categorical(span)]
+    levels = X[
+        :, categorical(span)
+    ]  # where values repeat, sums of inputs have many zeros, but then they have fractions
     inside &= ((levels - levels.round()).abs() < WHOLE).all(dim=1)
     enough = zero.sum(dim=1) >= least(span.rank)
     result: Tensor = inside & enough & torch.isfinite(X).all(dim=1)
@@ -140,24 +138,6 @@ def certified(span: Span, c: Tensor) -> Tensor:
         place = likely[start : start + FEW]
         result[place] &= largest_leverage(V, p[place], zero[place]) <= LEVERAGE
     return result
-
-
-def categorical(span: Span) -> Tensor:
-    """Which inputs [d] are levels of a category: neighbouring columns whose sum is the bias coordinate, 1."""
-    found = torch.zeros(span.input_dim, dtype=torch.bool)
-    if not span.has_bias:
-        return found
-    draw = torch.randn(PROJECTIONS, span.rank, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    mixed = draw.to(span.V) @ span.V  # few combinations show the columns that all of them confirm
-    sums = torch.cat([mixed.new_zeros(PROJECTIONS, 1), mixed[:, :-1].cumsum(dim=1)], dim=1)
-    size = span.V[:, -1].norm()
-    for levels in range(2, min(MOST_LEVELS, span.input_dim) + 1):
-        rest = (sums[:, levels:] - sums[:, :-levels] - mixed[:, -1:]).abs().amax(dim=0)
-        for start in (rest < 10 * WHOLE * size).nonzero()[:, 0].tolist():
-            columns = slice(start, start + levels)
-            if float((span.V[:, columns].sum(dim=1) - span.V[:, -1]).norm()) < WHOLE * float(size):
-                found[columns] = True
-    return found
 
 
 def _refined(span: Span, c: Tensor, within: Tensor, smooth: float, seed: int) -> Tensor:

@@ -3,8 +3,8 @@
 Then the layer's inputs changed during training, and its difference is a sum of combinations of all of them: it has no
 gap behind the number of inputs. Its strongest directions still hold the features of each input, and weaker ones hold
 how they changed. So more directions are separated than there are inputs, and each is made a picture. A direction that
-is no input has features that no picture has. Pictures whose features are missed are left out, and so are those that
-come more than once.
+is no input has features that no picture has. Pictures whose features are missed are left out, and so are copies, which
+the weaker directions hold.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from divulge.core.errors import AttackFailed
+from divulge.reconstruction.ica import differences
 from divulge.reconstruction.known_start.difference import GAP, Spectrum
 from divulge.reconstruction.known_start.verdicts import CLEAR
 from divulge.reconstruction.matching import correlation
@@ -25,8 +26,10 @@ nowhere holds no span."""
 MISSED = 0.3
 """The share of its features that a picture may miss. Of 20 CIFAR-10 pictures (seed 901) all that came back missed less,
 and directions that were none missed 0.4 and more."""
-ALIKE = 0.9
-"""The correlation from which on two pictures are the same."""
+ALIKE, EDGES_ALIKE = 0.9, 0.6
+"""The correlation of two pictures, and of the differences between their neighbouring pixels, from which on they are the
+same. A direction that holds how the features of an input changed gives a rough copy of its picture: of 20 CIFAR-10
+pictures (seeds 902, 5000, 5001) the differences of copies have 0.62 and more, those of others up to 0.17."""
 
 
 def ranks(spectrum: Spectrum) -> list[int]:
@@ -51,11 +54,14 @@ def ranks(spectrum: Spectrum) -> list[int]:
     return numbers
 
 
-def distinct(X: Tensor, missed: Tensor) -> Tensor:
-    """Indices of different pictures among X [m, d], those that miss the smallest share of their features first."""
+def distinct(X: Tensor, missed: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Indices of different inputs among X [m, d] of a shape, those that miss the fewest of their features first."""
     order = torch.argsort(missed)
     order = order[missed[order] <= MISSED]
     likeness = correlation(X[order], X[order]) >= ALIKE
+    if len(shape) > 1:
+        edges = differences(X[order], shape).flatten(1)
+        likeness |= correlation(edges, edges) >= EDGES_ALIKE
     kept: list[int] = []
     for place in range(len(order)):
         if not bool(likeness[place, kept].any()):

@@ -1,0 +1,1 @@
+"""Targets of the known_start benchmark."""

@@ -66,6 +66,17 @@ def test_values_copy_two_layers_exactly():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("widths", "most"), [((10, 15, 15, 1), 40_000), ((80, 40, 20, 1), 20_000)])
+def test_values_copy_layers_wider_than_the_input_and_lines_with_narrow_cells(widths, most):
+    model = network(*widths, seed=900_002)
+    stolen = from_values(divulge.oracle(model, access="value"), seed=900_002)
+    assert stolen.exact, stolen.reason
+    assert stolen.widths == list(widths[1:-1])
+    assert stolen.cost.value <= most
+    assert error(model, stolen.model, widths[0]) < 1e-7
+
+
+@pytest.mark.slow
 def test_a_copy_that_agrees_on_all_rows_is_not_exact_while_weights_were_never_seen():
     # 27,000 fresh rows agreed with a copy of this network that was off by 0.5 % of the deviation on others
     model = network(40, 20, 10, 10, 10, 1, seed=120_013)

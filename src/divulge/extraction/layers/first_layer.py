@@ -4,8 +4,9 @@ Hyperplanes of deeper layers bend, and are crossed elsewhere on another line; th
 all lines. Lines are added until the hyperplanes found account for the rank of all gradients. Lines that an attack on
 one hidden layer has searched already are taken over. From values, gradients are dear and kinks are not: further lines
 are first searched for kinks alone, which must lie where hyperplanes of the first line cross. A hyperplane that narrow
-cells of the first line show imprecisely is measured where a further line crosses it, two gradients each. A layer with more rows
-than their rank is taken if it shares weights, as a convolution does (``shared_weights.py``), or spans all inputs.
+cells of the first line show imprecisely is measured where a further line crosses it, two gradients each. A layer with
+more rows than their rank is taken if it shares weights, as a convolution does (``shared_weights.py``), or spans all
+inputs.
 """
 
 from __future__ import annotations

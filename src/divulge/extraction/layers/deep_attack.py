@@ -31,7 +31,7 @@ from torch import Tensor
 from divulge.core.errors import DivulgeError
 from divulge.core.progress import report
 from divulge.extraction.attack_space import AttackSpace
-from divulge.extraction.failures import ARITHMETIC, UNSETTLED
+from divulge.extraction.failures import ARITHMETIC, FIRST_UNKNOWN, UNSETTLED
 from divulge.extraction.gradients.imprecise_copy import imprecise
 from divulge.extraction.layers.acting_nowhere import BOX, acting_nowhere
 from divulge.extraction.layers.both_on import rows_with_both_on
@@ -128,7 +128,7 @@ class DeepAttack:
         self.first = first_layer(self.lines, self.reach, self.rng)
         self.first_cost = self.space.spent.total
         if self.first is None:
-            return "The first layer was not found completely: the target may have units other than ReLU."
+            return FIRST_UNKNOWN
         search = self.search = self._layer_search(self.first)
         search.add_segments(SEGMENTS, search.base)
         reason = ""

@@ -309,6 +309,7 @@ class ValueAttack:
         reason = f"The copy is off by {share:.1e} of the output's standard deviation on fresh points."
         if state.coarse:
             reason += f" Answers are good to {state.roughness:.1e} of it at best: {state.precision.describe()}."
+            reason += f" {COARSE}" if share > HOPELESS and self.depth.most > 1 else ""
         return reason
 
     def explained(self, state: SearchState) -> float:

@@ -177,7 +177,7 @@ class LayerSearch:
         if astray > FEW + FEW_SHARE * len(rows.index) and len(layers) > len(self.base):
             self.settled = layers.first(len(layers) - 1)
             number = len(layers) + int(self.survey.space.positive)
-            reason = f"layer {number} is incomplete: {astray} kinks contradict it"
+            reason = f"{astray} kinks contradict layer {number}: it is incomplete, or a connection skips it"
             skipped = astray > MOST_ASTRAY * len(rows.index) and not has_identity(layers)
             return Peeled(layers, reason, self.settled, beside=layers if skipped else None)
         if not found:

@@ -76,6 +76,13 @@ def test_values_copy_layers_wider_than_the_input_and_lines_with_narrow_cells(wid
     assert error(model, stolen.model, widths[0]) < 1e-7
 
 
+def test_values_in_float32_say_that_further_layers_need_float64():
+    model = network(20, 16, 16, 1, seed=900_000).float()
+    stolen = from_values(divulge.oracle(model, access="value"), seed=0)
+    assert not stolen.exact
+    assert "in float64 only" in stolen.reason
+
+
 class Residual(nn.Module):
     """x + V relu(W x)."""
 

@@ -230,8 +230,11 @@ def growth_shapes() -> dict[str, list[int]]:
 def draw(results: dict[str, Any], path: Path) -> None:
     """Gradients and seconds against depth and width, with a multiple of k h beside them."""
     figure = plots.new_figure(9.0, 6.0)
-    for column, (what, sizes, each) in enumerate(
-        (("depth", list(DEPTHS), DEEP_WIDTH), ("width", list(WIDTHS), WIDE_DEPTH))
+    for column, (what, sizes, each, scale, title) in enumerate(
+        (
+            ("depth", list(DEPTHS), DEEP_WIDTH, "linear", f"64 inputs, {DEEP_WIDTH} units a layer"),
+            ("width", list(WIDTHS), WIDE_DEPTH, "log", f"{WIDE_DEPTH} layers, twice as many inputs as units"),
+        )
     ):
         points = [
             (size, row) for size in sizes for name, row in results.items() if name.startswith(f"growth, {what} {size},")
@@ -248,7 +251,12 @@ def draw(results: dict[str, Any], path: Path) -> None:
                 slope = statistics.median(ratio)
                 axes.plot(sizes, [slope * size * each for size in sizes], color="0.6", label=f"{slope:.0f} k h")
                 axes.plot(sizes, [size * each for size in sizes], "--", color="0.6", label="k h")
-            axes.set(xlabel=what, ylabel="gradients" if quantity == "gradients" else "processor seconds", yscale="log")
+            axes.set(
+                xlabel=what, ylabel="gradients" if quantity == "gradients" else "processor seconds", yscale="log",
+                xscale=scale, title="" if place else title,
+            )  # fmt: skip
+            axes.set_xticks(sizes, [str(size) for size in sizes], minor=False)
+            axes.set_xticks([], minor=True)
             axes.legend(fontsize=8)
     plots.save(figure, path)
 

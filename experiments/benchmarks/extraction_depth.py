@@ -7,13 +7,15 @@ exact copy: their rows tell how far the copies are off on these points (``imprec
 own, so that a run may be made in slices (``--only "20-16-16-1, gradients" --seed 5 --seeds 5``); rows sum up all that
 were measured.
 
-The growth with depth and width is drawn beside the line k h (Milli 2019, section 7, asks for O(k h) queries). The last
-part are 500 small functions of depth 1 to 6 that may not be plain ReLU networks: a maximum over pieces, an absolute
-value, skip connections and leaky units are among them.
+The growth with depth and width is drawn beside the line k h (Milli 2019, section 7, asks for O(k h) queries); a network
+that is not copied within a minute of processor time is shown as such. Networks with shared weights or connections that
+skip a layer are asked from gradients. The last part are 500 small functions of depth 1 to 6 that may not be plain ReLU
+networks: a maximum over pieces, an absolute value, skip connections and leaky units are among them.
 """
 
 from __future__ import annotations
 
+import signal
 import statistics
 import time
 from collections.abc import Callable
@@ -22,14 +24,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import divulge
 from divulge.core import plots
 from divulge.core.errors import BudgetExhausted
 from divulge.extraction import from_gradients, from_values
+from divulge.extraction.result import Extraction
 from divulge.models import MLP
+from divulge.oracles.base import Oracle
+from experiments.deep_targets import KINDS, STRUCTURES, function, network, structure, trained
 from experiments.plan import Plan
+
+Attack = Callable[..., Extraction]
 
 POINTS = 200_000
 FALSE = 1e-7
@@ -46,14 +53,14 @@ GRADIENTS = (
     "64-16-16-16-16-16-1",
     "64-16-16-16-16-16-16-16-16-1",
 )
-VALUES = ("20-16-16-1", "80-40-20-1")
+VALUES = ("20-16-16-1", "80-40-20-1", "10-15-15-1")
 TRAINED = ("64-32-16-10", "64-32-32-16-10")
 MNIST = "784-128-128-10"
-BATCH = 32
-"""Rows of a training step: with all of them at once 30 steps leave a network of digits at 14 % accuracy."""
 NETWORKS, FIRST_SEED = 20, 140_000
 """Networks of each row; their seeds were not used while settings were chosen."""
 DEPTHS, DEEP_WIDTH = range(1, 9), 16
+GROWTH_NETWORKS, LIMIT = 3, 60
+"""Networks of each size, and the processor seconds that one may take; other structures have the same limit."""
 WIDTHS, WIDE_DEPTH = (8, 16, 32, 64, 128), 2
 """Growth: networks of width 16 and depth 1 to 8 behind 64 inputs, and of depth 2 behind twice as many inputs."""
 IMPRECISE = {
@@ -63,31 +70,8 @@ IMPRECISE = {
 """Networks whose answers are imprecise; those of ``TRAINED`` are trained on digits."""
 CLOSE = 1e-4
 """A copy of imprecise answers is close if it is off by no more than this share of the output's standard deviation."""
-KINDS = ("relu", "maximum", "absolute", "skip", "leaky")
 FUNCTIONS, BUDGET = 500, 60_000
 FIGURE = Path("docs/results/extraction_growth.png")
-
-
-def network(widths: list[int], seed: int) -> MLP:
-    """A random network in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    model = MLP(widths).double()
-    with torch.no_grad():
-        for layer in model:
-            if isinstance(layer, nn.Linear):
-                layer.weight.normal_(std=layer.in_features**-0.5, generator=generator)
-                layer.bias.normal_(std=0.3, generator=generator)
-    return model
-
-
-def trained(widths: list[int], seed: int, data: str = "digits", epochs: int = 30) -> MLP:
-    """A network trained on digits or MNIST, in float64."""
-    X, y = divulge.datasets.load(data).train
-    recipe = divulge.Recipe(
-        widths=widths, activation="relu", loss="cross-entropy", seed=seed, epochs=epochs, batch_size=BATCH
-    )
-    model: Any = recipe.train(X, y)
-    return model.double()
 
 
 def worst_error(model: nn.Module, copy: nn.Module, inputs: int) -> float:
@@ -106,13 +90,13 @@ def worst_error(model: nn.Module, copy: nn.Module, inputs: int) -> float:
 def measure(widths: list[int], seed: int, access: str, make: Callable[[list[int], int], MLP]) -> dict[str, object]:
     """One network: what the copy cost, and how far it is off."""
     model = make(widths, seed)
-    return attacked(model, widths[0], seed, access)
-
-
-def attacked(model: nn.Module, inputs: int, seed: int, access: str, **options: Any) -> dict[str, object]:
-    """What a copy of one function cost, and how far it is off where it calls itself exact."""
     attack, granted = (from_gradients, "gradient") if access == "gradient" else (from_values, "value")
-    oracle = divulge.oracle(model, access=granted, input_shape=(inputs,), **options)  # type: ignore[arg-type]
+    oracle = divulge.oracle(model, access=granted, input_shape=(widths[0],))  # type: ignore[arg-type]
+    return attacked(model, oracle, widths[0], seed, attack)
+
+
+def attacked(model: nn.Module, oracle: Oracle, inputs: int, seed: int, attack: Attack) -> dict[str, object]:
+    """What a copy of one function cost, and how far it is off where it calls itself exact."""
     began = time.process_time()
     try:
         stolen = attack(oracle, seed=seed)
@@ -194,84 +178,47 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, object]:
     }  # fmt: skip
 
 
-class Skip(nn.Module):
-    """x + relu(W x) inside a network."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.layer = nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        total: Tensor = x + torch.relu(self.layer(x))
-        return total
-
-
-class PairMaximum(nn.Module):
-    """The larger of each input and its neighbour."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.maximum(x, x.roll(1, dims=1))
-
-
-class Absolute(nn.Module):
-    """|x|."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.abs()
-
-
-def function(seed: int) -> tuple[nn.Module, int]:
-    """A small function of depth 1 to 6 with units of one kind, and its number of inputs."""
-    generator = torch.Generator().manual_seed(50_000 + seed)
-    torch.manual_seed(50_000 + seed)
-    kind, depth = KINDS[seed % len(KINDS)], 1 + seed % 6
-    inputs, *widths = torch.randint(3, 10, (depth + 1,), generator=generator).tolist()
-    parts: list[nn.Module] = []
-    before = inputs
-    for place, width in enumerate(widths):
-        parts.append(nn.Linear(before, width))
-        odd = place == depth // 2
-        units = {"maximum": PairMaximum(), "absolute": Absolute(), "leaky": nn.LeakyReLU()}.get(kind) if odd else None
-        parts.append(units or nn.ReLU())
-        parts += [Skip(width)] if odd and kind == "skip" else []
-        before = width
-    return nn.Sequential(*parts, nn.Linear(before, 1)).double(), inputs
-
-
-class Picture(nn.Module):
-    """Rows of 64 as pictures of 8 by 8."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.reshape(len(x), 1, 8, 8)
-
-
-CONVOLUTIONS: dict[str, Callable[[], list[nn.Module]]] = {
-    "3 filters at stride 2, average pooling, 10 dense": lambda: [
-        nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.AvgPool2d(2, 1), nn.Flatten(), nn.Linear(12, 10), nn.ReLU(),
-        nn.Linear(10, 3),
-    ],
-    "two convolutions, 27 and 16 units, 8 dense": lambda: [
-        nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.Conv2d(3, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 8),
-        nn.ReLU(), nn.Linear(8, 2),
-    ],
-    "2 filters, 72 units on 64 inputs, 10 dense": lambda: [
-        nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 10), nn.ReLU(), nn.Linear(10, 3),
-    ],
-}  # fmt: skip
-"""Networks on pictures of 8 by 8, with torch's initial weights."""
-
-
-def one_convolution(name: str, seed: int) -> dict[str, object]:
-    """A convolutional network, asked in rows of 64 numbers."""
-    torch.manual_seed(FIRST_SEED + seed)
-    model = nn.Sequential(Picture(), *CONVOLUTIONS[name]()).double()
-    return attacked(model, 64, FIRST_SEED + seed, "gradient")
+def one_structure(name: str, seed: int) -> dict[str, object]:
+    """A network with shared weights or connections that skip a layer, from gradients."""
+    model, inputs = structure(name, FIRST_SEED + seed)
+    return in_time(model, inputs, FIRST_SEED + seed, LIMIT)
 
 
 def one_function(seed: int) -> dict[str, object]:
     """A function of any kind: exact copies are welcome where they agree everywhere, false claims are counted."""
     model, inputs = function(seed)
-    return {"kind": KINDS[seed % len(KINDS)], **attacked(model, inputs, seed, "gradient", budget=BUDGET)}
+    oracle = divulge.oracle(model, access="gradient", input_shape=(inputs,), budget=BUDGET)
+    return {"kind": KINDS[seed % len(KINDS)], **attacked(model, oracle, inputs, seed, from_gradients)}
+
+
+class TimeUp(Exception):
+    """The processor seconds of an attack are used up."""
+
+
+def in_time(model: nn.Module, inputs: int, seed: int, seconds: int) -> dict[str, object]:
+    """``attacked`` from gradients within so many processor seconds; what was asked by then if they do not suffice."""
+    oracle = divulge.oracle(model, access="gradient", input_shape=(inputs,))
+
+    def stop(*_: object) -> None:
+        raise TimeUp
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        return attacked(model, oracle, inputs, seed, from_gradients)
+    except TimeUp:
+        return {
+            "exact": False, "false": False, "gradients": oracle.ledger.gradient, "values": oracle.ledger.value,
+            "verification": 0, "error": None, "cpu_seconds": float(seconds), "reason": f"{seconds} seconds were up",
+        }  # fmt: skip
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def one_growth(shape: list[int], seed: int) -> dict[str, object]:
+    """A network of the figure."""
+    return in_time(network(shape, seed), shape[0], seed, LIMIT)
 
 
 def growth_shapes() -> dict[str, list[int]]:
@@ -283,8 +230,11 @@ def growth_shapes() -> dict[str, list[int]]:
 def draw(results: dict[str, Any], path: Path) -> None:
     """Gradients and seconds against depth and width, with a multiple of k h beside them."""
     figure = plots.new_figure(9.0, 6.0)
-    for column, (what, sizes, each) in enumerate(
-        (("depth", list(DEPTHS), DEEP_WIDTH), ("width", list(WIDTHS), WIDE_DEPTH))
+    for column, (what, sizes, each, scale, title) in enumerate(
+        (
+            ("depth", list(DEPTHS), DEEP_WIDTH, "linear", f"64 inputs, {DEEP_WIDTH} units a layer"),
+            ("width", list(WIDTHS), WIDE_DEPTH, "log", f"{WIDE_DEPTH} layers, twice as many inputs as units"),
+        )
     ):
         points = [
             (size, row) for size in sizes for name, row in results.items() if name.startswith(f"growth, {what} {size},")
@@ -294,12 +244,19 @@ def draw(results: dict[str, Any], path: Path) -> None:
             for exact, marker, color in ((True, "o", "C0"), (False, "x", "C3")):
                 shown = [(size, row[quantity]) for size, row in points if row["exact"] is exact]
                 if shown:
-                    axes.plot(*zip(*shown, strict=True), marker, color=color, label="exact" if exact else "not exact")
+                    label = "exact" if exact else f"not exact in {LIMIT} s"
+                    axes.plot(*zip(*shown, strict=True), marker, color=color, label=label)
             ratio = [row["gradients"] / (size * each) for size, row in points if row["exact"]]
             if quantity == "gradients" and ratio:
                 slope = statistics.median(ratio)
                 axes.plot(sizes, [slope * size * each for size in sizes], color="0.6", label=f"{slope:.0f} k h")
-            axes.set(xlabel=what, ylabel="gradients" if quantity == "gradients" else "processor seconds", yscale="log")
+                axes.plot(sizes, [size * each for size in sizes], "--", color="0.6", label="k h")
+            axes.set(
+                xlabel=what, ylabel="gradients" if quantity == "gradients" else "processor seconds", yscale="log",
+                xscale=scale, title="" if place else title,
+            )  # fmt: skip
+            axes.set_xticks(sizes, [str(size) for size in sizes], minor=False)
+            axes.set_xticks([], minor=True)
             axes.legend(fontsize=8)
     plots.save(figure, path)
 
@@ -313,16 +270,20 @@ def run(plan: Plan) -> dict[str, Any]:
     rows += [(f"{name}, gradients, digits", _shape(name), "gradient", trained, NETWORKS) for name in TRAINED]
     mnist = partial(trained, data="mnist", epochs=4)
     rows += [(f"{MNIST}, {access}s, mnist", _shape(MNIST), access, mnist, 1) for access in ("gradient", "value")]
-    rows += [(name, shape, "gradient", network, 1) for name, shape in growth_shapes().items()]
     parts: dict[str, Callable[[], dict[str, object]]] = {
         f"{name}, seed {seed}": partial(measure, shape, FIRST_SEED + seed, access, make)
         for name, shape, access, make, count in rows
         for seed in plan.seeds_of(count)
     }
     parts |= {
-        f"{name}, seed {seed}": partial(one_convolution, name, seed)
-        for name in CONVOLUTIONS
+        f"{name}, seed {seed}": partial(one_structure, name, seed)
+        for name in STRUCTURES
         for seed in plan.seeds_of(NETWORKS)
+    }
+    parts |= {
+        f"{name}, seed {seed}": partial(one_growth, shape, FIRST_SEED + seed)
+        for name, shape in growth_shapes().items()
+        for seed in plan.seeds_of(GROWTH_NETWORKS)
     }
     parts |= {
         f"{name}, gradients of {answers}, seed {seed}": partial(imprecise, _shape(name), FIRST_SEED + seed, answers)

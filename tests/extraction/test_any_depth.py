@@ -66,6 +66,61 @@ def test_values_copy_two_layers_exactly():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("widths", "most"), [((10, 15, 15, 1), 40_000), ((80, 40, 20, 1), 20_000)])
+def test_values_copy_layers_wider_than_the_input_and_lines_with_narrow_cells(widths, most):
+    model = network(*widths, seed=900_002)
+    stolen = from_values(divulge.oracle(model, access="value"), seed=900_002)
+    assert stolen.exact, stolen.reason
+    assert stolen.widths == list(widths[1:-1])
+    assert stolen.cost.value <= most
+    assert error(model, stolen.model, widths[0]) < 1e-7
+
+
+def test_values_in_float32_say_that_further_layers_need_float64():
+    model = network(20, 16, 16, 1, seed=900_000).float()
+    stolen = from_values(divulge.oracle(model, access="value"), seed=0)
+    assert not stolen.exact
+    assert "in float64 only" in stolen.reason
+
+
+class Residual(nn.Module):
+    """x + V relu(W x)."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(width, inner), nn.Linear(inner, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total: Tensor = x + self.second(torch.relu(self.first(x)))
+        return total
+
+
+@pytest.mark.slow
+def test_gradients_copy_a_residual_block_between_layers_exactly():
+    torch.manual_seed(0)
+    parts = [nn.Linear(12, 8), nn.ReLU(), Residual(8, 4), nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 1)]
+    model = nn.Sequential(*parts).double()
+    stolen = from_gradients(divulge.oracle(model, access="gradient", input_shape=(12,)), seed=0)
+    assert stolen.exact, stolen.reason
+    assert stolen.widths[:2] == [8, 12]  # four neurons, and eight units that pass the block's input on
+    assert error(model, stolen.model, 12) < 1e-9
+
+
+def test_a_connection_that_skips_the_first_layer_is_named():
+    torch.manual_seed(0)
+    deep, linear = MLP([10, 6, 5, 1]).double(), nn.Linear(10, 1).double()
+
+    class Skipping(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            total: Tensor = deep(x) + linear(x)
+            return total
+
+    stolen = from_gradients(divulge.oracle(Skipping(), access="gradient", input_shape=(10,)), seed=0)
+    assert not stolen.exact
+    assert "connections that skip it" in stolen.reason
+
+
+@pytest.mark.slow
 def test_a_copy_that_agrees_on_all_rows_is_not_exact_while_weights_were_never_seen():
     # 27,000 fresh rows agreed with a copy of this network that was off by 0.5 % of the deviation on others
     model = network(40, 20, 10, 10, 10, 1, seed=120_013)

@@ -10,6 +10,10 @@ UNSETTLED = (
     "was asked."
 )
 
+FIRST_UNKNOWN = (
+    "The first layer was not found completely: the target may have units other than ReLU, or connections that skip it."
+)
+
 
 class SearchFailed(Exception):
     """A search left the range of numbers, or its equations have no solution."""

@@ -16,17 +16,18 @@ INPUTS, PLACES = 10, 8
 
 
 class Convolution(QuerySpace):
-    """Two filters of three weights on ten inputs, 16 units, and a dense layer of five on them."""
+    """Filters of three weights on ten inputs, eight units each, and a dense layer of five on them."""
 
-    def __init__(self) -> None:
+    def __init__(self, filters: int = 2) -> None:
         super().__init__(INPUTS)
         rng = np.random.default_rng(0)
-        weight = np.zeros((2 * PLACES, INPUTS))
-        for unit in range(2 * PLACES):
-            weight[unit, unit % PLACES : unit % PLACES + 3] = [[0.5, -0.7, 0.4], [0.3, 0.6, -0.8]][unit // PLACES]
+        kernels = np.array([[0.5, -0.7, 0.4], [0.3, 0.6, -0.8], [-0.9, -0.2, 0.1]])
+        weight = np.zeros((filters * PLACES, INPUTS))
+        for unit in range(filters * PLACES):
+            weight[unit, unit % PLACES : unit % PLACES + 3] = kernels[unit // PLACES]
         weight /= np.linalg.norm(weight, axis=1, keepdims=True)
-        self.first_layer = KnownLayers(INPUTS).with_layer(weight, np.repeat([0.2, -0.1], PLACES))
-        self.layers = self.first_layer.with_layer(rng.normal(size=(5, 2 * PLACES)), rng.normal(size=5))
+        self.first_layer = KnownLayers(INPUTS).with_layer(weight, np.repeat([0.2, -0.1, -0.4][:filters], PLACES))
+        self.layers = self.first_layer.with_layer(rng.normal(size=(5, filters * PLACES)), rng.normal(size=5))
         self.weight = rng.normal(size=(2, 5))
 
     def maps(self, Y):
@@ -34,10 +35,11 @@ class Convolution(QuerySpace):
         return activation @ self.weight.T, np.einsum("kh,nhd->nkd", self.weight, jacobian)
 
 
-def test_all_units_of_a_filter_are_turned_at_once():
-    space, rng = Convolution(), np.random.default_rng(1)
+@pytest.mark.parametrize(("filters", "points"), [(2, 60), (3, 4000)])  # half of 24 units span all inputs
+def test_all_units_of_a_filter_are_turned_at_once(filters, points):
+    space, rng = Convolution(filters), np.random.default_rng(1)
     survey = Survey(space)
-    survey.add_points(rng.normal(size=(60, INPUTS)))
+    survey.add_points(rng.normal(size=(points, INPUTS)))
     weight, bias, _ = space.first_layer.stack[0]
     turned = rng.choice([-1.0, 1.0], size=len(bias))
     sign = shared_signs(survey, weight * turned[:, None], bias * turned)

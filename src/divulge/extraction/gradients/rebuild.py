@@ -119,7 +119,7 @@ class GradientAttack:
             self.space, lines, exact=AGREES * self.quality.eps if coarse else EXACT, seed=self.seed,
             checks=self.deep_checks, depth=self.depth, coarse=self.quality.describe() if coarse else "",
             reach=min(self.reach, FARTHEST), one_layer=stolen, began=self.began,
-            in_activations=lambda first: Survey(GradientSpace(self.target, first, accuracy(first))),
+            survey_in=lambda first: Survey(GradientSpace(self.target, first, accuracy(first))),
         )  # fmt: skip
         return attack.run()
 

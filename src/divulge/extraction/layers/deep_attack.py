@@ -31,7 +31,7 @@ from torch import Tensor
 from divulge.core.errors import DivulgeError
 from divulge.core.progress import report
 from divulge.extraction.attack_space import AttackSpace
-from divulge.extraction.failures import ARITHMETIC, UNSETTLED
+from divulge.extraction.failures import ARITHMETIC, FIRST_UNKNOWN, UNSETTLED
 from divulge.extraction.gradients.imprecise_copy import imprecise
 from divulge.extraction.layers.acting_nowhere import BOX, acting_nowhere
 from divulge.extraction.layers.both_on import rows_with_both_on
@@ -93,11 +93,11 @@ class DeepAttack:
     def __init__(
         self, space: AttackSpace, survey: Survey, *, exact: float, seed: int, checks: int | None, depth: Depth,
         reach: float, one_layer: Extraction, began: float, coarse: str = "",
-        in_activations: Callable[[tuple[Array, Array]], Survey],
+        survey_in: Callable[[tuple[Array, Array] | None], Survey],
     ) -> None:  # fmt: skip
         self.space, self.oracle, self.exact = space, space.oracle, exact
         self.seed, self.checks, self.depth = seed, checks or CHECKS, depth
-        self.lines, self.in_activations, self.reach = survey, in_activations, reach
+        self.lines, self.survey_in, self.reach = survey, survey_in, reach
         self.one_layer, self.began = one_layer, began
         self.coarse = coarse  # how answers are imprecise, if no copy of them can be exact
         self.rng = np.random.default_rng(seed)
@@ -128,7 +128,7 @@ class DeepAttack:
         self.first = first_layer(self.lines, self.reach, self.rng)
         self.first_cost = self.space.spent.total
         if self.first is None:
-            return "The first layer was not found completely: the target may have units other than ReLU."
+            return FIRST_UNKNOWN
         search = self.search = self._layer_search(self.first)
         search.add_segments(SEGMENTS, search.base)
         reason = ""
@@ -178,10 +178,10 @@ class DeepAttack:
         weight, bias = first
         inputs = weight.shape[1]
         if len(weight) <= inputs and np.linalg.cond(weight) < INDEPENDENT:
-            survey, base = self.in_activations(first), KnownLayers(len(bias))
+            survey, base = self.survey_in(first), KnownLayers(len(bias))
             most = self.depth.most - 1
         else:
-            survey, base = Survey(self.lines.space), KnownLayers(inputs).with_layer(weight, bias)
+            survey, base = self.survey_in(None), KnownLayers(inputs).with_layer(weight, bias)
             most = self.depth.most
         return LayerSearch(survey, base, most, self.rng)
 

@@ -3,8 +3,10 @@
 Hyperplanes of deeper layers bend, and are crossed elsewhere on another line; those of the first layer are the same on
 all lines. Lines are added until the hyperplanes found account for the rank of all gradients. Lines that an attack on
 one hidden layer has searched already are taken over. From values, gradients are dear and kinks are not: further lines
-are first searched for kinks alone, which must lie where hyperplanes of the first line cross. A layer with more rows
-than their rank is taken if it shares weights, as a convolution does (``shared_weights.py``), or spans all inputs.
+are first searched for kinks alone, which must lie where hyperplanes of the first line cross. A hyperplane that narrow
+cells of the first line show imprecisely is measured where a further line crosses it, two gradients each. A layer with
+more rows than their rank is taken if it shares weights, as a convolution does (``shared_weights.py``), or spans all
+inputs.
 """
 
 from __future__ import annotations
@@ -24,8 +26,13 @@ LINES_IF_DEPENDENT = 3
 KINK_LINES, SAME_PLACE = 2, 1e-5
 """Lines that are searched for kinks alone, and how far beside a hyperplane a kink may lie to be its own, as a share of
 one and its distance."""
-PRECISE = 2e-3
-"""Least weight of a kink whose normal is taken as it is; rows are off by some 3e-9 then."""
+SAME_DIRECTION = 1e-8
+"""One less the cosine between two measurements of the same normal, at most."""
+MEASURED_AGAIN = 0.3
+"""Share of the hyperplanes that are measured on further lines, at most: else another line is measured as a whole."""
+PRECISE, LEAST_PRECISE = 2e-2, 2e-3
+"""Kinks of a smaller weight than the first are measured again on a further line, and none may be below the second in
+the end; rows are off by some 3e-9 there."""
 LENIENT_LINES, LENIENT = 5, 0.7
 """From so many lines on a hyperplane need not show on all of them."""
 RANK, RANK_ERRORS = 1e-9, 50.0
@@ -60,22 +67,33 @@ def _add_lines(survey: Survey, count: int, reach: float, rng: np.random.Generato
 def _from_kinks(survey: ValueSurvey, reach: float, rng: np.random.Generator) -> tuple[Array, Array] | None:
     """The layer from the hyperplanes of one line that have kinks on further ones, which cost no gradients.
 
-    None if one of them is not precise enough to rest on that line alone.
+    Hyperplanes beside narrow cells are not precise enough to rest on that line alone, and are measured on the others.
     """
     data = survey.data
-    precise = data.weight[data.kinked] >= PRECISE
+    precision = data.weight[data.kinked]
     weight, place = data.normal[data.kinked], data.kink[data.kinked]
-    bias, seen = -(weight * place).sum(axis=1), np.ones(len(place), bool)
+    seen = np.ones(len(place), bool)
     for line in range(KINK_LINES):
         origin, direction = rng.normal(size=(2, survey.space.dim))
-        kinks = survey.kinks_on(origin, direction, reach)
-        if not len(kinks):
+        cut = survey.cut(origin[None], direction[None], reach)[0]
+        if not len(cut.kinks):
             return None
-        crossing = -(weight @ origin + bias) / (weight @ direction)
-        off = np.abs(crossing[:, None] - kinks).min(axis=1)
-        seen &= (off < SAME_PLACE * (1 + np.abs(crossing))) | (np.abs(crossing) > reach)
-        if not precise[seen].all():
+        crossing = ((place - origin) * weight).sum(axis=1) / (weight @ direction)
+        kink = np.abs(crossing[:, None] - cut.kinks).argmin(axis=1)
+        there = np.abs(crossing - cut.kinks[kink]) < SAME_PLACE * (1 + np.abs(crossing))
+        seen &= there | (np.abs(crossing) > reach)
+        doubtful = np.flatnonzero(seen & there & (precision < PRECISE))
+        if len(doubtful) > MEASURED_AGAIN * len(place):
             return None
+        if len(doubtful):
+            row, point, better = survey.add_around(cut, kink[doubtful])
+            taken = np.abs((row * weight[doubtful]).sum(axis=1)) > 1 - SAME_DIRECTION
+            taken &= better > precision[doubtful]
+            good = doubtful[taken]
+            weight[good], place[good], precision[good] = row[taken], point[taken], better[taken]
+        if (precision[seen] < LEAST_PRECISE).any():
+            continue
+        bias = -(weight * place).sum(axis=1)
         layer = _oriented(survey, weight[seen], bias[seen], survey.segments + line + 1, rng)
         if layer is not None:
             return layer

@@ -32,6 +32,9 @@ SHORTEST = 1e-6
 """Segments shorter than this share of their distance from the origin are not searched."""
 FEW, FEW_SHARE = 2, 0.03
 """So many kinks, and this share of all, may stay unexplained: two in one interval, mostly."""
+MOST_ASTRAY = 0.7
+"""Share of the kinks left that contradict a layer, above which it may lie beside a connection that skips it."""
+SIDES_UNKNOWN = "the active sides of a layer's neurons were not found"
 TOO_DEEP = "there are kinks left after as many hidden layers as layers= allows: the target has more"
 ENTRY_ROUNDS, PROJECTED_ROUNDS = 6, 3
 """Rounds of segments for entries that are unseen, and how many of them are found by projections: the others take
@@ -68,6 +71,10 @@ class Peeled:
     reason: str = ""
     stuck: KnownLayers | None = None
     last: bool = False
+    beside: KnownLayers | None = None
+    """Layers the last of which may lie beside a connection that skips it."""
+    both: KnownLayers | None = None
+    """These layers with neurons of unknown side kept with both."""
 
 
 class LayerSearch:
@@ -133,11 +140,32 @@ class LayerSearch:
             if step.reason and len(layers) and self.survey.has_gradients:
                 self.following = True
                 step = self._next(layers, passing)
+            if step.beside is not None and self.patience:
+                step = self._beside_a_skip(step)
             if step.last or step.reason:
                 return step
             layers = step.layers
             passing = Passing.of(layers, self.unseen[len(layers) - 1], self.survey.data.Y)
         return Peeled(layers, TOO_DEEP, layers)
+
+    def _beside_a_skip(self, step: Peeled) -> Peeled:
+        """The layer above, where the last one may lie beside a connection that skips it; the step as it is if not.
+
+        Identity units are that connection, and the sides of the layer do not matter beside them. Rows above have more
+        entries than there are inputs, and show where kinks are followed, and where few units are on.
+        """
+        assert step.beside is not None
+        if self.survey.has_gradients:
+            below, (weight, bias, linear) = step.beside.first(len(step.beside) - 1), step.beside.stack[-1]
+            data = self.survey.data
+            often = np.median(below(data.kink[data.kinked]) @ weight.T + bias, axis=0) > 0
+            sign = np.where(often & ~linear, -1.0, 1.0)
+            wider = with_identity(below.with_layer(weight * sign[:, None], bias * sign, linear))
+            self.following = True
+            above = self._next(wider, Passing(wider))
+            if not above.reason:
+                return above
+        return Peeled(step.both) if step.both is not None and self.patience >= PATIENT else step
 
     def _next(self, layers: KnownLayers, passing: Passing) -> Peeled:
         """The layers with one more, which may be the last; or why there is none."""
@@ -148,7 +176,10 @@ class LayerSearch:
         astray = int(rows.outside.sum())
         if astray > FEW + FEW_SHARE * len(rows.index) and len(layers) > len(self.base):
             self.settled = layers.first(len(layers) - 1)
-            return Peeled(layers, f"layer {len(layers)} is incomplete: {astray} kinks contradict it", self.settled)
+            number = len(layers) + int(self.survey.space.positive)
+            reason = f"{astray} kinks contradict layer {number}: it is incomplete, or a connection skips it"
+            skipped = astray > MOST_ASTRAY * len(rows.index) and not has_identity(layers)
+            return Peeled(layers, reason, self.settled, beside=layers if skipped else None)
         if not found:
             few = open_.sum() <= FEW + FEW_SHARE * self.survey.data.kinked.sum()
             if few and len(layers) > len(self.base):
@@ -198,10 +229,7 @@ class LayerSearch:
         if not last and unseen > UNSEEN_SHARE * len(found) * layers.width * (1 + self.patience):
             return Peeled(layers, f"{unseen} weights of a layer were never seen", layers)
         self.unseen[len(layers)] = np.array([~neuron.known for neuron in found])
-        wider = self._with_layer(layers, found, last)
-        if wider is None:
-            return Peeled(layers, "the active sides of a layer's neurons were not found", layers)
-        return Peeled(wider)
+        return self._with_layer(layers, found, last)
 
     def _open(self, layers: KnownLayers) -> Array:
         """Intervals with a kink that no known neuron explains."""
@@ -263,8 +291,8 @@ class LayerSearch:
         left = int((self._open(layers.with_layer(row, bias)) & ~astray).sum())
         return left == 0 or (left <= FEW + FEW_SHARE * open_.sum() and not self.another_layer)
 
-    def _with_layer(self, layers: KnownLayers, found: list[Neuron], last: bool) -> KnownLayers | None:
-        """The layers with the neurons on top, turned to their active sides; None if more must be known first.
+    def _with_layer(self, layers: KnownLayers, found: list[Neuron], last: bool) -> Peeled:
+        """The layers with the neurons on top, turned to their active sides, or a reason if these are not all known.
 
         Where gradients leave the span of the rows, neurons that are always on are added (``linear_units.py``, and
         ``cell_spans.py`` with queries). In the last layer identity units carry what a neuron of unknown side leaves,
@@ -290,16 +318,17 @@ class LayerSearch:
             if linear is not None:
                 rows = np.concatenate([weight * linear.sign[:, None], linear.rows])
                 mask = np.arange(len(rows)) >= len(weight)
-                return layers.with_layer(rows, np.append(bias * linear.sign, np.zeros(len(linear.rows))), mask)
-            if self.patience < PATIENT:
-                return None
+                offset = np.append(bias * linear.sign, np.zeros(len(linear.rows)))
+                return Peeled(layers.with_layer(rows, offset, mask))
         sign[unknown] = 1
         weight, bias = weight * sign[:, None], bias * sign
-        if last and unknown.any():
-            return with_identity(layers.with_layer(weight, bias))
-        return layers.with_layer(
-            np.concatenate([weight, -weight[unknown]]), np.concatenate([bias, -bias[unknown]])
-        )  # fmt: skip
+        wider = layers.with_layer(weight, bias)
+        if not unknown.any():
+            return Peeled(wider)
+        if last:
+            return Peeled(with_identity(wider))
+        both = layers.with_layer(np.concatenate([weight, -weight[unknown]]), np.concatenate([bias, -bias[unknown]]))
+        return Peeled(layers, SIDES_UNKNOWN, layers, beside=wider, both=both)
 
     def _ask_with_most_on(self, layers: KnownLayers, weight: Array, bias: Array) -> bool:
         """Ask where all units below are on, on both sides of each neuron, or where most are.

@@ -16,8 +16,8 @@ from scipy.sparse import coo_array
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.query_space import QuerySpace
 
-MOST_UNITS = 200
-"""Units of all layers of a program."""
+MOST_UNITS = 100
+"""Units of all layers of a program, at most: with more the work that it may take proves nothing."""
 WORK, SEARCH = 1.5e6, 0.3
 """Nodes of a program's search tree, times the square of its variables: some 2 seconds, but the same work on a busy
 machine. Programs that look for a row and prove nothing take this share of it."""

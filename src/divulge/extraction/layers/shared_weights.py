@@ -3,8 +3,9 @@
 A convolution often has more units than inputs, so that gradients alone do not tell which units they combine
 (``orientation.py``). But the units of one filter have the same weights at other places, and the same side: their rows
 hold the same numbers in the same order. So few signs are open, one for each filter, and all combinations are tried. The
-right one explains every gradient by the rows of the units that are on. This holds for any stride and shape of the
-input; units at padded borders lack some weights and count as filters of their own.
+right one explains every gradient by the rows of the units that are on, where these are too few to span all inputs. This
+holds for any stride and shape of the input; units at padded borders lack some weights and count as filters of their
+own.
 """
 
 from __future__ import annotations
@@ -37,15 +38,17 @@ def shared_signs(survey: Survey, weight: Array, bias: Array) -> Array | None:
         return None
     data = survey.data
     size = np.linalg.norm(data.gradient, axis=(1, 2))
-    order = np.argsort(np.linalg.norm(data.Y, axis=1))
-    pick = order[size[order] > 1e-6 * np.median(size)][:SAMPLES]
-    before = data.Y[pick] @ weight.T + bias
+    acting = size > 1e-6 * np.median(size)
+    gradient, before = data.gradient[acting], data.Y[acting] @ weight.T + bias
+    rank = int(np.linalg.matrix_rank(weight))
     found = []
     for choice in itertools.product((1.0, -1.0), repeat=count):
         sign = turn * np.array(choice)[group]
-        if _explained(data.gradient[pick[:FIRST]], weight, sign * before[:FIRST] > 0) < SHARE:
+        on = sign * before > 0
+        fewest = np.argsort(on.sum(axis=1), kind="stable")[:SAMPLES]  # rows that are on span least there
+        if _explained(gradient[fewest[:FIRST]], weight, on[fewest[:FIRST]], rank) < SHARE:
             continue
-        if _explained(data.gradient[pick], weight, sign * before > 0) >= SHARE:
+        if _explained(gradient[fewest], weight, on[fewest], rank) >= SHARE:
             found.append(sign)
     return found[0] if len(found) == 1 else None
 
@@ -69,9 +72,8 @@ def _equal(one: Array, other: Array) -> bool:
     return len(one) == len(other) and bool(np.abs(one - other).max() < EQUAL * np.abs(one).max())
 
 
-def _explained(gradient: Array, weight: Array, on: Array) -> float:
+def _explained(gradient: Array, weight: Array, on: Array, rank: int) -> float:
     """Share of the gradients [n, k, d] that lie in the span of the rows that are on [n, h]; 0 if none can tell."""
-    rank = int(np.linalg.matrix_rank(weight))
     told, good = 0, 0
     for rows, active in zip(gradient, on, strict=True):
         U, s, _ = np.linalg.svd(weight[active].T, full_matrices=False)

@@ -8,7 +8,7 @@ inputs. The samples of the survey are the ends of cells, extrapolated from their
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,9 +17,9 @@ from divulge.extraction.layers.known_layers import Array
 from divulge.extraction.layers.query_space import QuerySpace
 from divulge.extraction.layers.survey import Batch, Survey, normals
 from divulge.extraction.precision import Precision
-from divulge.extraction.relu_network import NetworkEstimate
 from divulge.extraction.values.cell_gradients import Cells, Gradients, Measurement, random_frame
-from divulge.extraction.values.line_scan import Line, Scan, run_together, scan
+from divulge.extraction.values.line_scan import Line, Piece, run_together, scan
+from divulge.extraction.values.search_state import SearchedLine
 
 STEP = 1e-5
 """Step of rough gradients, as a share of the coordinates: they only answer whether there is a kink."""
@@ -77,16 +77,24 @@ class ValueSpace(QuerySpace):
 
 
 @dataclass(frozen=True)
-class _Cut:
-    """A segment cut into cells at its kinks."""
+class CutLine:
+    """A line or segment cut into cells at its kinks."""
 
     line: Line
-    scan: Scan
+    pieces: tuple[Piece, ...]  # [c]
     edges: Array  # [c + 1] places of the ends and kinks
+
+    @property
+    def kinks(self) -> Array:
+        return self.edges[1:-1]
 
     @property
     def middles(self) -> Array:
         return np.asarray(0.5 * (self.edges[1:] + self.edges[:-1]))
+
+    def around(self, kink: int) -> CutLine:
+        """The two cells beside a kink."""
+        return CutLine(self.line, self.pieces[kink : kink + 2], self.edges[kink : kink + 3])
 
 
 class ValueSurvey(Survey):
@@ -97,35 +105,51 @@ class ValueSurvey(Survey):
     def __init__(self, space: ValueSpace) -> None:
         super().__init__(space)
         self.values = space
+        self._frame = random_frame(space.dim, space.rng)
 
     def add(self, begin: Array, end: Array, start: list[float], *, spread: float = 0.5) -> None:
         """Search segments begin + t (end - begin), or whole lines if ``start`` reaches beyond them."""
         long = (begin != end).any(axis=1)  # both ends may be drawn from the same points
         begin, end = begin[long], end[long]
         far = max(abs(t) for t in start)
-        cuts = self._cut(begin, end - begin, far) if far > 1 else self._cut(0.5 * (begin + end), 0.5 * (end - begin), 1)
-        space, precision = self.values, self.values.precision()
-        frame = random_frame(space.dim, space.rng)
-        works = [Measurement(self._cells(cut), frame=frame, precision=precision, rng=space.rng) for cut in cuts]
-        gradients = run_together(space.values, [work.run() for work in works])
-        for cut, work, gradient in zip(cuts, works, gradients, strict=True):
-            self.append(_batch(cut, work.cells, gradient), 1)
-
-    def kinks_on(self, origin: Array, direction: Array, far: float) -> Array:
-        """Places t of the kinks on the line origin + t direction, without gradients: a handful of values for each."""
-        cut = self._cut(origin[None], direction[None], far)[0]
-        return np.array([kink.t for kink in cut.scan.kinks])
-
-    def take_over(self, line: Line, estimate: NetworkEstimate, noise: float) -> None:
-        """Add a line that was searched before, from a network of one hidden layer that is right all along it.
-
-        ``noise`` is the standard error of that network's derivatives.
-        """
-        batch = _batch_of_network(line, estimate, noise)
-        if batch is not None:
+        middle, half = (begin, end - begin) if far > 1 else (0.5 * (begin + end), 0.5 * (end - begin))
+        for batch in self._measured(self.cut(middle, half, far if far > 1 else 1)):
             self.append(batch, 1)
 
-    def _cut(self, middle: Array, half: Array, far: float) -> list[_Cut]:
+    def add_around(self, cut: CutLine, kinks: Array) -> tuple[Array, Array, Array]:
+        """Measure the cells beside some kinks of a line: their normals [m, dim], places [m, dim] and weights [m]."""
+        batches = self._measured([cut.around(kink) for kink in kinks.tolist()])
+        for batch in batches:
+            self.append(batch, 0)
+        normal, place, weight = zip(*((b.normal[1], b.kink[1], b.weight[1]) for b in batches), strict=True)
+        return np.array(normal), np.array(place), np.array(weight)
+
+    def take_over(self, searched: SearchedLine) -> None:
+        """Add a line that was searched before; its narrow cells are measured where they are, as well as that goes."""
+        pieces, t = searched.scan.pieces, searched.t
+        if len(pieces) < 2:
+            return
+        kinks = np.array([kink.t for kink in searched.scan.kinks])
+        cut = CutLine(searched.line, pieces, np.array([2 * t[0] - kinks[0], *kinks, 2 * t[-1] - kinks[-1]]))
+        narrow = np.setdiff1d(np.arange(len(pieces)), searched.wide)
+        cells, gradients = searched.cells, searched.gradients
+        if len(narrow):
+            some = self._cells(cut, narrow)
+            (measured,) = run_together(self.values.values, [self._measurement(some).run()])
+            order = np.argsort(np.concatenate([searched.wide, narrow]))
+
+            def joined(one: Array, other: Array) -> Array:
+                return np.concatenate([one, other])[order]
+
+            cells = replace(cells, base=joined(cells.base, some.base), value=joined(cells.value, some.value))
+            gradients = Gradients(
+                joined(gradients.gradient, measured.gradient), joined(gradients.noise, measured.noise),
+                joined(gradients.trusted, measured.trusted), None,
+            )  # fmt: skip
+        self.append(_batch(cut, cells, gradients), 1)
+
+    def cut(self, middle: Array, half: Array, far: float) -> list[CutLine]:
+        """The lines middle + t half with t up to ``far``, cut at their kinks: a handful of values for each kink."""
         space, lines = self.values, [Line(m, h) for m, h in zip(middle, half, strict=True)]
         noise = space.precision().noise
         searches = [
@@ -138,20 +162,31 @@ class ValueSurvey(Survey):
             edges = np.array([-far, *[kink.t for kink in found.kinks], far])
             if far > 1 and len(edges) > 3:  # outer cells have no end
                 edges[0], edges[-1] = 2 * edges[1] - edges[2] - 1, 2 * edges[-2] - edges[-3] + 1
-            cuts.append(_Cut(line, found, edges))
+            cuts.append(CutLine(line, found.pieces, edges))
         return cuts
 
-    def _cells(self, cut: _Cut) -> Cells:
+    def _measured(self, cuts: list[CutLine]) -> list[Batch]:
+        """The samples and kinks of lines, with one gradient measured in each cell."""
+        works = [self._measurement(self._cells(cut, np.arange(len(cut.pieces)))) for cut in cuts]
+        gradients = run_together(self.values.values, [work.run() for work in works])
+        return [_batch(cut, work.cells, g) for cut, work, g in zip(cuts, works, gradients, strict=True)]
+
+    def _measurement(self, cells: Cells) -> Measurement:
+        space = self.values
+        return Measurement(cells, frame=self._frame, precision=space.precision(), rng=space.rng)
+
+    def _cells(self, cut: CutLine, which: Array) -> Cells:
         length = float(np.linalg.norm(cut.line.direction))
-        base = cut.line.at(cut.middles)
+        base = cut.line.at(cut.middles[which])
         return Cells(
             base=base, value=self.values.values(base), noise=self.values.precision().noise(base),
-            slope=np.stack([piece.slope for piece in cut.scan.pieces]) / length,
-            direction=cut.line.direction / length, room=np.maximum(0.5 * np.diff(cut.edges) * length, 1e-9),
+            slope=np.stack([cut.pieces[cell].slope for cell in which]) / length,
+            direction=cut.line.direction / length,
+            room=np.maximum(0.5 * np.diff(cut.edges)[which] * length, 1e-9),
         )  # fmt: skip
 
 
-def _batch(cut: _Cut, cells: Cells, found: Gradients) -> Batch:
+def _batch(cut: CutLine, cells: Cells, found: Gradients) -> Batch:
     """The ends of cells as samples, and the kinks between cells."""
     jacobian, edges, count = found.gradient, cut.edges, len(cells.base)
     gap = np.diff(edges)
@@ -178,40 +213,7 @@ def _batch(cut: _Cut, cells: Cells, found: Gradients) -> Batch:
     )  # fmt: skip
 
 
-def _batch_of_network(line: Line, estimate: NetworkEstimate, noise: float) -> Batch | None:
-    """Samples beside the kinks of a line and the kinks, from the neurons of a network; None if it has none there."""
-    A, b, W, P, _ = estimate.arrays()
-    along = A @ line.direction
-    keep = np.abs(along) > np.finfo(float).tiny
-    A, b, W, along = A[keep], b[keep], W[:, keep], along[keep]
-    if not len(b):
-        return None
-    t = -(A @ line.origin + b) / along
-    order = np.argsort(t)
-    A, W, t, along = A[order], W[:, order], t[order], along[order]
-    gap = np.diff(t)
-    room = np.minimum(np.append(np.inf, gap), np.append(gap, np.inf))
-    inset = np.minimum(INSET * (1 + np.abs(t)), 0.1 * room)
-    places = np.stack([t - inset, t + inset], axis=1).reshape(-1)
-    cell = np.repeat(np.arange(len(t) + 1), 2)[1:-1]  # how many kinks lie to the left of each sample
-    on = np.where(along > 0, np.arange(len(t)) < cell[:, None], np.arange(len(t)) >= cell[:, None])  # [n, h]
-    jacobian = P + np.einsum("kh,nh,hd->nkd", W, on, A)
-    Y = line.at(places)
-    kinked = np.arange(len(places) - 1) % 2 == 0
-    kink, normal = (np.zeros((len(kinked), Y.shape[1])) for _ in range(2))
-    strength, weight = np.zeros(len(kinked)), np.zeros(len(kinked))
-    kink[kinked], normal[kinked] = line.at(t), A / np.linalg.norm(A, axis=1, keepdims=True)
-    size = np.linalg.norm(W, axis=0) * np.linalg.norm(A, axis=1)
-    strength[kinked] = normals(jacobian[:-1:2], jacobian[1::2])[1]
-    weight[kinked] = np.minimum(1.0, FULL_WEIGHT * size / max(2 * noise, np.finfo(float).tiny))
-    left = np.arange(len(kinked))
-    return Batch(
-        Y=Y, value=estimate(Y), gradient=jacobian, left=left, right=left + 1, kinked=kinked, kink=kink, normal=normal,
-        strength=strength, weight=weight, error=np.zeros(len(left)),
-    )  # fmt: skip
-
-
-def _meeting_places(cut: _Cut, cells: Cells, jacobian: Array) -> Array:
+def _meeting_places(cut: CutLine, cells: Cells, jacobian: Array) -> Array:
     """Where the affine maps of neighbouring cells meet on the line [c - 1], or the scan's kink if that is elsewhere."""
     jump = jacobian[1:] - jacobian[:-1]
     bend = jump @ cut.line.direction

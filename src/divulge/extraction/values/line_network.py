@@ -14,7 +14,7 @@ from divulge.extraction.relu_network import NetworkEstimate, neuron_between
 from divulge.extraction.values.cell_gradients import Cells, Gradients, Measurement
 from divulge.extraction.values.line_scan import Array, Line, Piece, Scan, run_together, scan
 from divulge.extraction.values.narrow_cells import Group, resolve_group
-from divulge.extraction.values.search_state import SearchState
+from divulge.extraction.values.search_state import SearchedLine, SearchState
 
 WANTED_ERROR = 4e-12
 """Error that one cell may contribute on typical inputs, as a share of the output's standard deviation."""
@@ -62,11 +62,10 @@ def first_line(state: SearchState) -> None:
     state.rank = measured.rank
     if measured.rank is not None:
         state.span = _span(measured)
+    state.first_line = SearchedLine(line, found, t, wide, cells, measured)
     wide, cells, measured = _good(state, wide, cells, measured)
     neurons, groups = _split(line, found, wide, t, cells, measured)
     _assemble(state, cells, measured, neurons)
-    if not groups and state.estimate is not None:
-        state.first_line = line, state.estimate
     _resolve_groups(state, cells, measured, neurons, groups)
 
 

@@ -145,11 +145,11 @@ class ValueAttack:
         inputs = self.oracle.input_dim
         lines = ValueSurvey(ValueSpace(self.ask_full, inputs, self.rng))
         if self.state is not None and self.state.first_line is not None:
-            lines.take_over(*self.state.first_line, self.state.spread)
+            lines.take_over(self.state.first_line)
         attack = DeepAttack(
             self.space, lines, exact=EXACT, seed=self.seed,
             checks=self.deep_checks, depth=self.depth, reach=min(self.far, FAR), one_layer=stolen, began=self.began,
-            in_activations=lambda first: ValueSurvey(ValueSpace(self.ask_full, inputs, self.rng, first)),
+            survey_in=lambda first: ValueSurvey(ValueSpace(self.ask_full, inputs, self.rng, first)),
         )  # fmt: skip
         return attack.run()
 
@@ -309,6 +309,7 @@ class ValueAttack:
         reason = f"The copy is off by {share:.1e} of the output's standard deviation on fresh points."
         if state.coarse:
             reason += f" Answers are good to {state.roughness:.1e} of it at best: {state.precision.describe()}."
+            reason += f" {COARSE}" if share > HOPELESS and self.depth.most > 1 else ""
         return reason
 
     def explained(self, state: SearchState) -> float:

@@ -9,14 +9,26 @@ import numpy as np
 
 from divulge.extraction.precision import Precision
 from divulge.extraction.relu_network import NetworkEstimate
-from divulge.extraction.values.cell_gradients import SHARE
-from divulge.extraction.values.line_scan import Array, Line
+from divulge.extraction.values.cell_gradients import SHARE, Cells, Gradients
+from divulge.extraction.values.line_scan import Array, Line, Scan
 
 COARSE = 1e-12
 """Noise, as a share of the output's standard deviation, that float64 answers stay below."""
 LONG_SHARE = 0.05
 EDGE_SAMPLES, EDGE_HALVINGS = 25, 5
 """Samples that show where answers on a line stop being precise, and halvings that narrow that place down."""
+
+
+@dataclass(frozen=True)
+class SearchedLine:
+    """A line with all its kinks, and the gradients in those of its cells that are wide enough to measure."""
+
+    line: Line
+    scan: Scan
+    t: Array  # [pieces] a place inside each cell
+    wide: Array  # [c] which cells were measured
+    cells: Cells
+    gradients: Gradients
 
 
 @dataclass
@@ -50,9 +62,9 @@ class SearchState:
     span: Array | None = None
     """Orthonormal rows [rank, d] that the gradients on the first line lie in, if they are few."""
     smallest_gap: float = 0.0
-    first_line: tuple[Line, NetworkEstimate] | None = None
-    """The first line, and an estimate that is right all along it, if none of its cells is narrow: what is found on
-    paths around narrow cells holds for one hidden layer only."""
+    first_line: SearchedLine | None = None
+    """The first line as it was measured. What is found on paths around its narrow cells holds for one hidden layer
+    only, and is not part of it."""
     seen: list[Array] = field(default_factory=list)
     """Where lines were sampled [n, d]."""
     notes: list[str] = field(default_factory=list)

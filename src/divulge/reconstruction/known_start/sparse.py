@@ -122,9 +122,7 @@ def certified(span: Span, c: Tensor) -> Tensor:
     rounding = CERTAIN * span.noise * scale
     zero = (X.abs() < torch.maximum(rounding, RESOLVED * size)) & _live(span)
     inside = (-torch.maximum(rounding, 0.01 * size) <= X).all(dim=1)  # alike digits have mixtures with few below zero
-    levels = X[
-        :, categorical(span)
-    ]  # where values repeat, sums of inputs have many zeros, but then they have fractions
+    levels = X[:, categorical(span)]  # sums of inputs whose values repeat have many zeros, but fractions here
     inside &= ((levels - levels.round()).abs() < WHOLE).all(dim=1)
     enough = zero.sum(dim=1) >= least(span.rank)
     result: Tensor = inside & enough & torch.isfinite(X).all(dim=1)

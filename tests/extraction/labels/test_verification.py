@@ -6,7 +6,7 @@ import numpy as np
 
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.tolerances import Domain, Tolerances
-from divulge.extraction.labels.verification import _nearest_change
+from divulge.extraction.labels.verification import nearest_change
 
 INPUTS = 5
 
@@ -21,7 +21,7 @@ def _survey() -> Survey:
 
 def test_a_pocket_that_the_copy_lacks_is_what_the_segment_leaves():
     inside, far = np.full(INPUTS, 0.5), np.random.default_rng(1).standard_normal((8, INPUTS))
-    found = _nearest_change(_survey(), inside, far)
+    found = nearest_change(_survey(), inside, far)
     assert found is not None
     assert found.label == 1
     assert np.linalg.norm(found.two - found.one) < 0.25  # the pocket's own boundary, not that at 3
@@ -29,4 +29,4 @@ def test_a_pocket_that_the_copy_lacks_is_what_the_segment_leaves():
 
 def test_no_segment_where_the_label_does_not_change():
     rows = -np.abs(np.random.default_rng(2).standard_normal((8, INPUTS)))
-    assert _nearest_change(_survey(), np.full(INPUTS, -1.0), rows) is None
+    assert nearest_change(_survey(), np.full(INPUTS, -1.0), rows) is None

@@ -17,6 +17,7 @@ from divulge.extraction.labels.asking import Array
 from divulge.extraction.labels.deeper.network import DeepNetwork
 from divulge.extraction.labels.deeper.solve import SeveralLayers
 from divulge.extraction.labels.discovery import Discovery
+from divulge.extraction.labels.earlier_answers import contradicted, segments, still_answered
 from divulge.extraction.labels.facets import along_axes
 from divulge.extraction.labels.linear import measure_class_pairs
 from divulge.extraction.labels.network import LabelNetwork
@@ -29,7 +30,6 @@ from divulge.extraction.labels.verification import (
     Agreement,
     Disagreement,
     agreement,
-    contradicts_earlier_answers,
     disagreements,
 )
 from divulge.oracles.base import Oracle
@@ -96,9 +96,10 @@ class LabelAttack:
         reason = self._rebuild()
         asked, measured = self._verified()
         for _ in range(REPAIRS):
-            if reason or self.repair is None or not measured.wrong:
+            wrong = measured.wrong or (self._wrong_before() if measured.complete else [])
+            if reason or self.repair is None or not wrong:
                 break
-            before, self.network = self.network, self.repair(measured.wrong)
+            before, self.network = self.network, self.repair(wrong)
             spent, repaired = self._verified()
             if (repaired.rows, repaired.least) < (measured.rows, measured.least):
                 self.network = before
@@ -107,8 +108,8 @@ class LabelAttack:
         if not reason and not measured.complete:
             reason = reasons.disagrees(measured, self.discovery, self.source)
             reason = reason if measured.rows == 1 else self._unless_rounded(reason)
-        if not reason and contradicts_earlier_answers(self.network, self.source, self.tolerances):
-            reason = reasons.changed()
+        if not reason:
+            reason = self._contradicted_before()
         if reason and self.source.lead == 1 and self._labels_flip():
             return self._attempt()
         return self._result(reason, measured, asked)
@@ -118,6 +119,19 @@ class LabelAttack:
         asked = self.oracle.ledger.snapshot()
         checks = self.checks * (DEEPER_CHECKS if isinstance(self.network, DeepNetwork) else 1)
         return asked, agreement(self.network, self.survey, checks, self.own)
+
+    def _wrong_before(self) -> list[Disagreement]:
+        """Segments at rows that were asked on the way, which the copy decides otherwise and the target does not."""
+        rows, labels = contradicted(self.network, self.source, self.tolerances)
+        return segments(rows, self.survey) if len(rows) and still_answered(rows, labels, self.source) else []
+
+    def _contradicted_before(self) -> str:
+        """Why rows that were asked on the way contradict the copy, or an empty string."""
+        rows, labels = contradicted(self.network, self.source, self.tolerances)
+        if not len(rows):
+            return ""
+        same = self.source.lead == 1 and still_answered(rows, labels, self.source)
+        return reasons.wrong_before(len(rows)) if same else reasons.changed()
 
     def _labels_flip(self) -> bool:
         """Whether labels are wrong more rarely than the first test could show; if so everything starts again."""

@@ -96,6 +96,14 @@ def changed() -> str:
     )
 
 
+def wrong_before(rows: int) -> str:
+    where = "at one row that was" if rows == 1 else f"at {rows:,} rows that were"
+    return (
+        f"The copy decides like the target on all fresh rows, and otherwise {where} asked on the way: it lacks a "
+        "neuron that shows rarely, or is imprecise there."
+    )
+
+
 def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) -> str:
     """The copy decides otherwise on some rows: what kind of target does that."""
     if source.wrong:

@@ -12,9 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from divulge.extraction.labels.asking import Array, bisect_all, together
-from divulge.extraction.labels.source import LabelSource
 from divulge.extraction.labels.survey import Survey
-from divulge.extraction.labels.tolerances import Tolerances
 
 DISTANCES = (1e-3, 1e-6)
 """Distances from the boundary, in spreads, at which copy and target are compared."""
@@ -28,14 +26,6 @@ near to it that begins."""
 FLAT, STEEP_ROWS = 1e-4, 1000
 """Logits are flat where they are less steep than this share of their steepest among so many rows: where no neuron of a
 network without an output bias is on, its logit is 0, and that of the copy is rounding."""
-CLEAR = 10 * DISTANCES[-1]
-"""A row this far from the copy's boundary, relative to its size, is decided by no rounding."""
-INSIDE = 3.0
-"""Rows up to so many spreads from the centre are rows of the region."""
-UNLIKELY = 1e-6
-"""Labels that are wrong at random gather in the first rows less often than this."""
-FIRST = 32
-"""The fewest rows that are looked at for that; then twice as many, and so on."""
 
 
 class Decides(Protocol):
@@ -129,11 +119,11 @@ def disagreements(copy: Decides, survey: Survey, count: int) -> list[Disagreemen
 def _segments(survey: Survey, rows: Array, truth: Array, wrong: Array) -> list[Disagreement]:
     """Segments from rows that the copy gets wrong to the nearest that the target decides otherwise."""
     others = [np.nonzero(truth != truth[i])[0][:TOWARDS] for i in wrong[:MOST_REPAIRS]]
-    found = [_nearest_change(survey, rows[i], rows[j]) for i, j in zip(wrong, others, strict=False)]
+    found = [nearest_change(survey, rows[i], rows[j]) for i, j in zip(wrong, others, strict=False)]
     return [one for one in found if one is not None]
 
 
-def _nearest_change(survey: Survey, x: Array, towards: Array) -> Disagreement | None:
+def nearest_change(survey: Survey, x: Array, towards: Array) -> Disagreement | None:
     """The shortest segment from x towards one of these rows [n, d] whose ends have different labels.
 
     What the copy gets wrong may be a small pocket: on a longer way the boundary may be one that it has right.
@@ -153,7 +143,7 @@ def _around(found: Crossings, survey: Survey, wrong: Array) -> list[Disagreement
         return []
     others = np.stack(survey.of_both_labels())
     ends = [np.concatenate([found.starts[i][None], found.stops[i][None], others]) for i in wrong[:MOST_REPAIRS]]
-    segments = [_nearest_change(survey, found.points[i], rows) for i, rows in zip(wrong, ends, strict=False)]
+    segments = [nearest_change(survey, found.points[i], rows) for i, rows in zip(wrong, ends, strict=False)]
     return [one for one in segments if one is not None]
 
 
@@ -189,40 +179,6 @@ def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None) -> 
         near[distance] = float(joined.mean()) if compared else 0.0
     balance = float(np.unique(truth, return_counts=True)[1].max() / len(truth))
     return Agreement(same, near, kept, len(rows), compared, balance, wrong)
-
-
-def contradicts_earlier_answers(copy: Decides, source: LabelSource, tolerances: Tolerances) -> bool:
-    """Whether rows that were asked on the way have other labels than the copy gives them, away from its boundary.
-
-    A target that became another one on the way is not what the copy decides like. Where labels are wrong at random,
-    contradictions are as frequent in the first rows as in all; in the first rows of a target that changed they are not.
-    """
-    rows = np.concatenate([rows for rows, _ in source.asked])
-    labels = np.concatenate([labels for _, labels in source.asked])
-    decided = copy.labels(rows)
-    other = np.flatnonzero(decided != labels)
-    if not len(other):
-        return False
-    value, gradient = copy.difference(rows[other], np.stack([decided[other], labels[other]], axis=1))
-    size = np.linalg.norm(rows[other], axis=1)
-    some = rows[:: max(1, len(rows) // STEEP_ROWS)]
-    steepest = np.linalg.norm(copy.difference(some, np.tile([0, 1], (len(some), 1)))[1], axis=1).max()
-    away = np.abs(value) / np.maximum(np.linalg.norm(gradient, axis=1), max(FLAT * steepest, 1e-300))
-    inside = size <= INSIDE * tolerances.spread
-    clear = np.maximum(CLEAR * (tolerances.spread + size), tolerances.offset)
-    other = other[inside & (away > clear)]
-    if source.lead == 1:
-        return bool(len(other))
-    from scipy.stats import binom  # takes half a second to load
-
-    wrong, first = np.zeros(len(rows), dtype=bool), FIRST
-    wrong[other] = True
-    while first <= len(rows) // 2:
-        rate = (float(wrong[first:].sum()) + 1) / (len(rows) - first)
-        if binom.sf(int(wrong[:first].sum()) - 1, first, rate) < UNLIKELY:
-            return True
-        first *= 2
-    return False
 
 
 def _target_points(survey: Survey, rows: Array, labels: Array, count: int) -> tuple[Array, list[Disagreement]] | None:

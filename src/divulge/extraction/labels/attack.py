@@ -214,7 +214,8 @@ class LabelAttack:
 
     def _result(self, reason: str, measured: Agreement | None, asked: Spent) -> LabelCopy:
         spent = self.oracle.ledger.snapshot()
-        layers = self._hidden_layers() if reason else ()
+        shallow = isinstance(self.network, LabelNetwork) and measured is not None and measured.rows == 1
+        layers = self._hidden_layers() if reason and not shallow else ()
         if layers:
             reason = f"{reason} {reasons.lowest_layers([len(rows) for rows in layers])}"
         points, pairs = self._points()

@@ -12,6 +12,8 @@ from divulge.extraction.labels.polygon import Corner, Edge, Slice
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.tolerances import Domain, Tolerances
 
+from ...boundary_crossings import crossings
+
 INPUTS = 6
 SPREAD = INPUTS**0.5
 
@@ -19,13 +21,7 @@ SPREAD = INPUTS**0.5
 def boundary(network: LabelNetwork, count: int) -> np.ndarray:
     """Points of the network's boundary on random segments."""
     X, Y = np.random.default_rng(1).standard_normal((2, 40 * count, INPUTS)) * 2
-    chosen = np.nonzero(network.labels(X) != network.labels(Y))[0][:count]
-    X, Y, low, high = X[chosen], Y[chosen], np.zeros(len(chosen)), np.ones(len(chosen))
-    for _ in range(60):
-        middle = (low + high) / 2
-        same = network.labels(X + middle[:, None] * (Y - X)) == network.labels(X)
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return np.asarray(X + low[:, None] * (Y - X))
+    return crossings(network, X, Y, count)[0]
 
 
 def pencil(network: LabelNetwork, which: int, points: np.ndarray) -> tuple[Pencil, float]:

@@ -13,6 +13,8 @@ from divulge.extraction.labels.facets import Facet
 from divulge.extraction.labels.network import LabelNetwork
 from divulge.extraction.labels.polish import polish
 
+from ...boundary_crossings import crossings
+
 
 def network_and_points(linear: bool = False) -> tuple[LabelNetwork, np.ndarray, np.ndarray]:
     """A random network with three classes, and points of its boundary."""
@@ -22,14 +24,7 @@ def network_and_points(linear: bool = False) -> tuple[LabelNetwork, np.ndarray, 
         linear * rng.standard_normal((2, 6)), rng.standard_normal(2),
     )  # fmt: skip
     X, Y = 2 * rng.standard_normal((2, 4000, 6))
-    chosen = np.nonzero(network.labels(X) != network.labels(Y))[0][:300]
-    X, Y, low, high = X[chosen], Y[chosen], np.zeros(len(chosen)), np.ones(len(chosen))
-    for _ in range(60):
-        middle = (low + high) / 2
-        same = network.labels(X + middle[:, None] * (Y - X)) == network.labels(X)
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    one, two = (X + t[:, None] * (Y - X) for t in (low, high))
-    return network, one, np.stack([network.labels(one), network.labels(two)], axis=1)
+    return network, *crossings(network, X, Y, 300)
 
 
 def with_facets(network: LabelNetwork, points: np.ndarray, pairs: np.ndarray, count: int) -> BoundaryPoints:

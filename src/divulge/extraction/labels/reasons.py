@@ -30,7 +30,8 @@ def random_labels(share: float) -> str:
 def curved() -> str:
     return (
         "No piece of the boundary that was looked at is straight, not even in the smallest circles: so look smooth "
-        "networks and kernels, not ReLU networks; divulge.extraction.by_training learns a copy of the target."
+        "networks and kernels, and ReLU networks only with very many neurons; divulge.extraction.by_training learns a "
+        "copy of the target."
     )
 
 
@@ -52,7 +53,7 @@ def axes() -> str:
 def unrelated(bends: int) -> str:
     return (
         f"The boundary has straight pieces, and {bends} bends between them fit no hidden neuron: so look nearest "
-        "neighbours, ensembles of trees and networks with many hidden layers, not networks with one or two."
+        "neighbours, ensembles of trees and networks with many hidden layers."
     )
 
 

@@ -12,6 +12,8 @@ from divulge.extraction.labels.deeper.network import DeepNetwork, polish
 from divulge.extraction.labels.network import LabelNetwork
 from divulge.oracles.region import Region
 
+from ....boundary_crossings import crossings
+
 
 @pytest.fixture(params=[(2, 1), (3, 1), (2, 2), (3, 3)])
 def network(request) -> DeepNetwork:
@@ -32,14 +34,7 @@ def boundary(network: DeepNetwork, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Points of the network's boundary on random segments, and the labels on both sides."""
     rng = np.random.default_rng(1)
     X, Y = rng.standard_normal((2, 40 * count, 7)) * 2
-    chosen = np.nonzero(network.labels(X) != network.labels(Y))[0][:count]
-    X, Y, low, high = X[chosen], Y[chosen], np.zeros(len(chosen)), np.ones(len(chosen))
-    for _ in range(60):
-        middle = (low + high) / 2
-        same = network.labels(X + middle[:, None] * (Y - X)) == network.labels(X)
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    one, two = (X + t[:, None] * (Y - X) for t in (low, high))
-    return one, np.stack([network.labels(one), network.labels(two)], axis=1)
+    return crossings(network, X, Y, count)
 
 
 def test_the_gradient_is_that_of_the_difference(network):

@@ -149,7 +149,10 @@ def survey_of(features: Features, below: Survey) -> FeatureSurvey:
     domain = Domain(low, high, REACH * float(np.sqrt(h)), MARGIN, faces, centre)
     t = below.tolerances
     tolerances = Tolerances.of(h, t.resolution / t.spread, t.line / t.spread if t.coarse else 0.0)
-    ask = lambda a: below.ask(features.rows(a))  # noqa: E731
+
+    def ask(a: Array) -> Array:
+        return below.ask(features.rows(a))
+
     return FeatureSurvey(ask, tolerances, domain, below.classes, below.random, features=features, below=below)
 
 

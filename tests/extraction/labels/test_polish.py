@@ -11,7 +11,7 @@ from divulge.extraction.labels.boundary_points import BoundaryPoints
 from divulge.extraction.labels.facet_equations import FacetEquations
 from divulge.extraction.labels.facets import Facet
 from divulge.extraction.labels.network import LabelNetwork
-from divulge.extraction.labels.polish import polish
+from divulge.extraction.labels.polish import MOST_POINTS, polish
 
 from ...boundary_crossings import crossings
 
@@ -91,3 +91,13 @@ def test_equations_that_cannot_be_solved_leave_the_copy_as_it_was(monkeypatch: p
     rows = np.random.default_rng(4).standard_normal((1000, 6))
     assert (kept.labels(rows) == network.labels(rows)).all()
     assert kept.widths == network.widths
+
+
+def test_more_points_than_can_be_solved_together_leave_the_copy_as_it_is():
+    """A step that goes astray bends most facets of 784 inputs, whose 25,000 points would be single then."""
+    network, points, pairs = network_and_points()
+    near = replace(network, W=network.W * (1 + 1e-6 * np.random.default_rng(1).standard_normal((4, 6))))
+    many = np.tile(np.arange(len(points)), MOST_POINTS // len(points) + 1)
+    boundary = with_facets(network, points[many], pairs[many], 0)
+    after = polish(near, boundary, 6**0.5, 4)
+    assert np.allclose(after.W * np.linalg.norm(near.W, axis=1)[:, None], near.W, rtol=1e-12)

@@ -19,6 +19,9 @@ from divulge.extraction.labels.network import LabelNetwork, steepness
 
 FLATTEST = 1e-100
 """Smallest slope of logits that says where the boundary is: a copy without output weights has none."""
+MOST_POINTS = 6000
+"""Single points whose equations are solved together, some seconds. Points of facets that the model bends are single: a
+step that bends most of them has gone astray."""
 
 
 def polish(network: LabelNetwork, boundary: BoundaryPoints, spread: float, rounds: int) -> LabelNetwork:
@@ -39,8 +42,11 @@ def polish(network: LabelNetwork, boundary: BoundaryPoints, spread: float, round
         if step == rounds or (step > 1 and rms > 0.5 * last):
             break
         last = rms
+        linearised = _Linearised(network, boundary, spread)
+        if len(linearised.points) > MOST_POINTS:
+            break
         try:
-            network = _Linearised(network, boundary, spread).moved()
+            network = linearised.moved()
         except np.linalg.LinAlgError:  # of equations that rounding has spoilt: what was best so far stays
             break
     return best

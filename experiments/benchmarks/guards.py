@@ -37,12 +37,14 @@ GUARDS = (
 )  # fmt: skip
 SHOWN_AS_PROBABILITIES = ("", "round:2", "top:1")
 LEARNING: tuple[Attack, ...] = ("learned copy from gradients", "learned copy from values", "learned copy from labels")
-FROM_LABELS: Attack = "learned copy from labels"
+EXACT_LABELS: Attack = "exact copy from labels"
+FROM_LABELS: tuple[Attack, ...] = (EXACT_LABELS, "learned copy from labels")
 CHANGE_LABELS = ("noise", "label")
 """Other guards leave the decisions as they are, and the label client with them."""
 COUNTS = (10, 30, 100, 300)
 FIDELITIES = (0.9, 0.95, 0.98)
-BUDGET = 30_000
+BUDGET, LABEL_BUDGET = 30_000, 200_000
+"""Rows that an attack may ask; an exact copy from labels takes some 60 labels for each weight."""
 
 
 def setup_of(seed: int, *, output: str | None = None) -> StudySetup:
@@ -97,8 +99,11 @@ def run(plan: Plan) -> dict[str, Any]:
 
 def _row(name: str, title: str, setups: list[StudySetup]) -> dict[str, Any]:
     """Every attack behind one guard, and its price; printed as it comes."""
-    attacks = [attack for attack in ACCESS if attack != FROM_LABELS or name.startswith(CHANGE_LABELS) or not name]
-    lefts = [run_attack(name, attack, setup, budget=BUDGET) for attack in attacks for setup in setups]
+    attacks = [attack for attack in ACCESS if attack not in FROM_LABELS or name.startswith(CHANGE_LABELS) or not name]
+    lefts = [
+        run_attack(name, attack, setup, budget=LABEL_BUDGET if attack == EXACT_LABELS else BUDGET)
+        for attack in attacks for setup in setups
+    ]  # fmt: skip
     prices = [guard_cost(name, setup, access="gradient").as_dict() for setup in setups]
     return {"guard": title or "no guard", "left": [left.as_dict() for left in lefts], "prices": prices}
 

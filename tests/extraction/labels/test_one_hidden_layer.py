@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from experiments.benchmarks.extraction_labels import random_network
 
@@ -45,6 +46,16 @@ def test_a_neuron_that_was_found_twice_goes() -> None:
     copy = attack.solver.repair([])
     assert copy.widths == [5]
     assert attack.solver.left_out == 0
+
+
+@pytest.mark.parametrize("seed", [701, 703])
+def test_slices_go_on_beyond_their_limit_while_they_find_neurons(seed, monkeypatch) -> None:
+    """As for 784-32-1 trained on MNIST, where forty slices end one short of all neurons."""
+    monkeypatch.setattr("divulge.extraction.labels.attack.MOST_SLICES", 3)
+    stolen = divulge.extraction.from_labels(divulge.oracle(random_network([20, 16, 1], seed), access="label"), seed=seed)
+    assert stolen.equivalent
+    assert stolen.widths == [16]
+    assert stolen.facts["slices"] > 3
 
 
 def test_nearly_parallel_neurons_stay_two() -> None:

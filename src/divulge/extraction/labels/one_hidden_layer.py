@@ -24,7 +24,8 @@ from divulge.extraction.labels.polygon import Edge
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.verification import Disagreement
 
-FIRST_SLICES = 2
+FIRST_SLICES, FURTHER_SLICES = 2, 10
+"""Slices before anything else; and how many may follow those that found a neuron, where the limit is near."""
 FEWEST_POINTS, POINT_ROUNDS = 4, 12
 """Boundary points that are added at a time for the output layer, and how often."""
 STALLED = 0.5
@@ -64,8 +65,12 @@ class OneHiddenLayer:
         discovery.run()
         if discovery.unrelated or (discovery.deeper and not discovery.depth_tried):
             return self._solve(0)
+        found = 0
         for _ in range(discovery.most_slices):
             wrong = self.check(self._solved())
+            if len(discovery.neurons) > found:
+                found = len(discovery.neurons)
+                discovery.most_slices = max(discovery.most_slices, len(survey.slices) + FURTHER_SLICES)
             if not wrong or discovery.misfit or len(survey.slices) >= discovery.most_slices:
                 break
             self._walk(wrong)

@@ -52,7 +52,8 @@ def test_a_neuron_that_was_found_twice_goes() -> None:
 def test_slices_go_on_beyond_their_limit_while_they_find_neurons(seed, monkeypatch) -> None:
     """As for 784-32-1 trained on MNIST, where forty slices end one short of all neurons."""
     monkeypatch.setattr("divulge.extraction.labels.attack.MOST_SLICES", 3)
-    stolen = divulge.extraction.from_labels(divulge.oracle(random_network([20, 16, 1], seed), access="label"), seed=seed)
+    oracle = divulge.oracle(random_network([20, 16, 1], seed), access="label")
+    stolen = divulge.extraction.from_labels(oracle, seed=seed)
     assert stolen.equivalent
     assert stolen.widths == [16]
     assert stolen.facts["slices"] > 3

@@ -49,6 +49,8 @@ class Answers:
     """[n, m, d]: those combinations."""
     absolute: bool = False
     """Only the size of every entry of a gradient is known, not its sign."""
+    shares: Tensor | None = None
+    """[n, k]: the probability of each class, of "yes" where there is one output; None where the target shows logits."""
     known: Tensor | None = None
     """[n, d]: one where the explanations, integrated gradients, tell a gradient, zero where they hide it; or None."""
 
@@ -70,7 +72,7 @@ class Answers:
 
         return Answers(
             self.X[rows], self.raw_values[rows], part(self.raw_gradients), self.logits[rows], self.shown[rows],
-            self.free, part(self.combine), part(self.gradients), self.absolute, part(self.known),
+            self.free, part(self.combine), part(self.gradients), self.absolute, part(self.shares), part(self.known),
         )  # fmt: skip
 
     def to(self, dtype: torch.dtype, device: torch.device | str) -> Answers:
@@ -82,7 +84,8 @@ class Answers:
 
         return Answers(
             cast(self.X), cast(self.raw_values), maybe(self.raw_gradients), cast(self.logits), cast(self.shown),
-            self.free, maybe(self.combine), maybe(self.gradients), self.absolute, maybe(self.known),
+            self.free, maybe(self.combine), maybe(self.gradients), self.absolute, maybe(self.shares),
+            maybe(self.known),
         )  # fmt: skip
 
 
@@ -175,8 +178,9 @@ def logit_answers(
     free = outputs != "logits" and k > 1  # a number shared by all classes is not known
     seen = shown.to(torch.float64)
     logits = _centred(torch.where(shown, logits, 0.0), seen, free=free)
+    shares = _shares(values, outputs)
     if gradients is None:
-        return Answers(X, values, None, logits, seen, free, None, None)
+        return Answers(X, values, None, logits, seen, free, None, None, shares=shares)
     visible = None
     if integrated:
         visible = (X != 0).to(torch.float64)
@@ -193,7 +197,7 @@ def logit_answers(
         combine = combine[:, None, :]
     absolute = bool((gradients >= 0).all()) and bool((gradients > 0).any()) and k > 1
     absolute = absolute and outputs == "logits"
-    return Answers(X, values, gradients, logits, seen, free, combine, known, absolute, visible)
+    return Answers(X, values, gradients, logits, seen, free, combine, known, absolute, shares, visible)
 
 
 def _centred(z: Tensor, shown: Tensor, *, free: bool) -> Tensor:
@@ -222,11 +226,19 @@ def _from_probabilities(p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _from_log_probabilities(log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     _expect(bool((log_p <= 1e-6).all()), "log-probabilities", "above 0")
     if log_p.shape[1] == 1:
-        shown = log_p < 0
+        shown = (log_p < 0) & log_p.isfinite()
         inside = torch.where(shown, log_p, -1.0)
         no = -torch.expm1(inside)
         return inside - no.log(), 1 / no, shown
-    return log_p, torch.ones_like(log_p), torch.ones_like(log_p, dtype=torch.bool)
+    return log_p, torch.ones_like(log_p), log_p.isfinite()
+
+
+def _shares(values: Tensor, outputs: Outputs) -> Tensor | None:
+    """The probability of each class, whose sum rounding may have moved away from one."""
+    if outputs == "logits":
+        return None
+    p = values.exp() if outputs == "log-probabilities" else values
+    return p.clamp(0, 1) if p.shape[1] == 1 else p / p.sum(dim=1, keepdim=True)
 
 
 def _expect(holds: bool, what: str, instead: str) -> None:

@@ -79,7 +79,7 @@ class Normalised:
         return (signs @ combine).transpose(0, 1), (signs @ gradients).transpose(0, 1)
 
     def _values(self, z: Tensor, batch: Answers) -> Tensor:
-        return (batch.centred(z) - batch.logits).square().mean() / self.value_scale
+        return value_error(z, batch, self.value_scale)
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,31 @@ class Printed:
         return torch.softmax(z, dim=1) if self.outputs == "probabilities" else torch.log_softmax(z, dim=1)
 
     def _cross_entropy(self, z: Tensor, batch: Answers) -> Tensor:
-        if z.shape[1] == 1:
-            yes = torch.sigmoid(batch.logits)
-            return functional.binary_cross_entropy_with_logits(z, yes)
-        target = torch.softmax(batch.logits.masked_fill(batch.shown == 0, -torch.inf), dim=1)
-        return functional.cross_entropy(z, target)
+        if batch.shares is not None:
+            return cross_entropy(z, batch.shares)
+        return cross_entropy(z, torch.sigmoid(batch.logits) if z.shape[1] == 1 else torch.softmax(batch.logits, dim=1))
+
+
+def value_error(z: Tensor, answers: Answers, scale: float) -> Tensor:
+    """Squared error of the logits; of rows that hide some of them, cross-entropy with what they show instead."""
+    off = (answers.centred(z) - answers.logits).square() / scale
+    hidden = (answers.shown == 0).any(dim=1)
+    if answers.shares is None or not bool(hidden.any()):
+        return off.mean()
+    return off[~hidden].sum() / off.numel() + cross_entropy(z[hidden], answers.shares[hidden]) * hidden.double().mean()
+
+
+def spread_of(answers: Answers) -> float:
+    """The variance of the logits, or one where they do not vary."""
+    spread = float(answers.logits.var(unbiased=False)) if answers.logits.numel() > 1 else 1.0
+    return spread or 1.0
+
+
+def cross_entropy(z: Tensor, shares: Tensor) -> Tensor:
+    """Of a student's logits [n, k] with the probability of each class, or of "yes" where there is one output."""
+    if z.shape[1] == 1:
+        return functional.binary_cross_entropy_with_logits(z, shares)
+    return functional.cross_entropy(z, shares)
 
 
 def normalised(
@@ -123,5 +143,4 @@ def normalised(
     scale = 1.0
     if answers.gradients is not None:
         scale = float(answers.gradients.square().sum(dim=2).mean())
-    spread = float(answers.logits.var(unbiased=False)) if answers.logits.numel() > 1 else 1.0
-    return Normalised(gradients, values, scale or 1.0, spread or 1.0, combinations, sharpness)
+    return Normalised(gradients, values, scale or 1.0, spread_of(answers), combinations, sharpness)

@@ -18,7 +18,7 @@ from divulge.core.errors import AttackFailed, WrongShape
 from divulge.core.optim import Descent
 from divulge.core.progress import report
 from divulge.extraction.students.answers import Answers
-from divulge.extraction.students.matching_loss import MatchingLoss
+from divulge.extraction.students.matching_loss import MatchingLoss, spread_of, value_error
 from divulge.oracles.base import Oracle
 from divulge.oracles.local.torch_module import input_shape_of
 
@@ -159,7 +159,7 @@ def fit(
         _follow(norms, following=False)
         if (step + 1) % every == 0 or step + 1 == steps:
             seen = answers[:1000] if held_out is None else held_out
-            error, agree = compare(student, seen)
+            error, agree = misfit(student, seen), compare(student, seen)[1]
             report(stage, step + 1, steps, agreement=f"{100 * agree:.1f} %")
             if held_out is not None and (best is None or error < best[0]):
                 best = error, copy.deepcopy(student.state_dict())
@@ -174,9 +174,17 @@ def compare(student: nn.Module, answers: Answers) -> tuple[float, float]:
         z = logits_of(student)(answers.X)
     error = float((answers.centred(z) - answers.logits).square().mean())
     if z.shape[1] == 1:
-        return error, float(((z > 0) == (answers.logits > 0)).to(torch.float64).mean())
-    wanted = answers.logits.masked_fill(answers.shown == 0, -torch.inf).argmax(dim=1)
+        yes = answers.logits > 0 if answers.shares is None else answers.shares > 0.5
+        return error, float(((z > 0) == yes).to(torch.float64).mean())
+    wanted = (answers.logits if answers.shares is None else answers.shares).argmax(dim=1)
     return error, float((z.argmax(dim=1) == wanted).to(torch.float64).mean())
+
+
+def misfit(student: nn.Module, answers: Answers) -> float:
+    """How far the student is off in values, also where logits are hidden, in the units of these answers."""
+    with torch.no_grad():
+        z = logits_of(student)(answers.X)
+    return float(value_error(z, answers, spread_of(answers)))
 
 
 def set_level(student: nn.Module, answers: Answers) -> bool:

@@ -48,6 +48,7 @@ BENCHMARKS = (
     Experiment("extraction_gradients", "Milli et al. 2019, Algorithm 1: gradients a neuron", 5, "extraction"),
     Experiment("extraction_honesty", "how often `exact` is said wrongly", 10, "extraction"),
     Experiment("extraction_labels", "one hidden layer from hard labels: labels a parameter", 60, "extraction_labels"),
+    Experiment("extraction_labels_estimators", "scikit-learn's estimators from hard labels", 15, "extraction_labels"),
     Experiment("extraction_values", "Milli et al. 2019, Algorithm 1-MQ: values a parameter", 10, "extraction_values"),
     Experiment("guards", "what every guard leaves to every attack", 15, "protection"),
     Experiment("membership", "who was in the training set, by each method", 5, "membership"),

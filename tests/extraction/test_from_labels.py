@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_iris
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.tree import DecisionTreeClassifier
 
 import divulge
@@ -194,6 +196,16 @@ def test_what_is_no_shallow_relu_network_is_never_called_equivalent(target, sent
     assert not stolen.equivalent
     assert sentence in stolen.reason
     assert stolen.ledger.label == oracle.ledger.label > 0
+
+
+def test_a_curve_that_chords_hardly_leave_is_not_followed_to_the_end_of_the_budget():
+    """A quadratic discriminant in raw units: its boundary passed for a polygon of 500 edges a slice."""
+    X, y = load_iris(return_X_y=True)
+    model = QuadraticDiscriminantAnalysis(reg_param=0.1).fit(X[::2], y[::2])
+    oracle = divulge.oracle(model, access="label", budget=20_000)
+    stolen = from_labels(oracle, inputs=torch.from_numpy(X[::2]), seed=0)
+    assert not stolen.equivalent
+    assert "boundary that was looked at is straight" in stolen.reason
 
 
 @pytest.mark.slow

@@ -35,6 +35,12 @@ class Slice:
         """Inputs of points of the plane."""
         return np.asarray(self.origin + y @ self.frame)
 
+    def give_up(self) -> None:
+        """Keep nothing of it: what was followed is no polygon."""
+        self.lost += 1
+        self.edges.clear()
+        self.corners.clear()
+
 
 @dataclass(eq=False)
 class Edge:

@@ -30,8 +30,8 @@ def random_labels(share: float) -> str:
 def curved() -> str:
     return (
         "No piece of the boundary that was looked at is straight, not even in the smallest circles: so look smooth "
-        "networks and kernels, and ReLU networks only with very many neurons; divulge.extraction.by_training learns a "
-        "copy of the target."
+        "networks, kernels and quadratic models, and ReLU networks only with very many neurons; "
+        "divulge.extraction.by_training learns a copy of the target."
     )
 
 

@@ -21,6 +21,10 @@ from divulge.extraction.labels.polygon import Corner, Edge, Pair, Slice, cross_p
 from divulge.extraction.labels.tolerances import Domain, Tolerances
 
 MOST_CORNERS = 400
+CURVED_CORNERS, CURVED_EDGE = 40, 0.01
+"""So many corners in a row between edges shorter than this share of the spread are those of a curve, which is followed
+like a polygon, by chords that it hardly leaves. Edges between neurons' hyperplanes differ in length: the longest of so
+many is several times as long as most."""
 LEAP = 4.0
 """An edge is asked at distances that grow by this factor."""
 STRETCH = 64.0
@@ -59,6 +63,7 @@ class Walk:
     random: np.random.Generator
     forecast: Forecast
     closed: bool = field(default=False, init=False)
+    curved: bool = field(default=False, init=False)
 
     # -- starting -----------------------------------------------------------------------------------------------------
 
@@ -80,7 +85,7 @@ class Walk:
         """Follow the boundary from one edge, both ways."""
         self.slice.edges.append(first)
         yield from self._onwards(first, first)
-        if not self.closed:
+        if not self.closed and not self.curved:
             asked = first.asked[::-1]
             back = Edge(self.slice, first.far, first.near, first.pair, -first.tangent, first.normal, asked=asked)
             yield from self._onwards(back, first)
@@ -151,6 +156,16 @@ class Walk:
             after.ends[0] = corner
             self.slice.edges.append(after)
             edge = held = after
+            if self._is_curve():
+                self.curved = True
+                self.slice.give_up()
+                return
+
+    def _is_curve(self) -> bool:
+        """Whether the last corners are too near to each other to be those of neurons."""
+        last = [corner.y for corner in self.slice.corners[-CURVED_CORNERS:]]
+        apart = np.linalg.norm(np.diff(last, axis=0), axis=1)
+        return len(last) == CURVED_CORNERS and bool(apart.max() < CURVED_EDGE * self.tolerances.spread)
 
     def _predicted(self, edge: Edge, facet: Facet | None) -> Asking[Step | None]:
         """The next corner, if it is that of a known neuron: predicted, and confirmed by four labels."""

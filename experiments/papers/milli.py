@@ -98,6 +98,14 @@ def _rows() -> Iterator[Row]:
         network, title = f"cifar10/{name}", f"CIFAR-10 {name} at 1/16 width"
         yield Row("2", f"{title}, gradients", network, [10, 100, 1000], options={"steps": 300})
         yield Row("2", f"{title}, values", network, [10, 100, 1000], options={"steps": 300, **VALUES})
+    for name, other in (("vgg11", "resnet18"), ("resnet18", "vgg11")):
+        network, title, student = f"cifar10/{name}", f"CIFAR-10 {name} by {other} at 1/16 width", f"cifar10/{other}"
+        yield Row("3", f"{title}, gradients", network, [10, 100, 1000], student, {"steps": 300})
+        yield Row("3", f"{title}, values", network, [10, 100, 1000], student, {"steps": 300, **VALUES})
+    noise, less = {"inputs": "gaussian"}, "cifar10/two-conv-small"
+    yield Row("4", "CIFAR-10 small two-conv, gradients", less, [10, 100])
+    yield Row("4", "CIFAR-10 small two-conv, Gaussian queries", less, [10, 100], options=noise)
+    yield Row("4", "CIFAR-10 small two-conv, Gaussian queries, values", less, [100, 1000], options={**noise, **VALUES})
     yield Row("-", "2-layer, captum saliency (absolute)", one, [100], explain="saliency", small=True)
     yield Row("-", "2-layer, captum integrated gradients", one, [100], explain="integrated-gradients", small=True)
     yield Row("-", "2-layer, captum integrated gradients, Gaussian queries", one, [30, 100],

@@ -49,6 +49,8 @@ class Row:
     smooth: float = 0.0
     """SmoothGrad's standard deviation, in units of the data's own."""
     explain: str = ""
+    spread: bool = False
+    """Whether Gaussian queries have the mean and deviation of the data: N(0, I) of standardised inputs."""
     small: bool = False
     """Whether it is measured without ``full``."""
 
@@ -92,6 +94,11 @@ def _rows() -> Iterator[Row]:
     yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"inputs": "gaussian"})
     yield Row("4", "small two-conv, gradients", fewer, [10, 30, 100])
     yield Row("4", "small two-conv, Gaussian queries", fewer, [10, 100], options={"inputs": "gaussian"})
+    yield Row("4", "small two-conv, Gaussian queries of the data's spread", fewer, [10, 100], options={"weight": 1.0},
+              spread=True)  # fmt: skip
+    yield Row("2", "small two-conv, values", fewer, [100], options=VALUES)
+    for sigma in (1, 10, 1000):
+        yield Row("2", f"small two-conv, SmoothGrad at {sigma:,} sigma", fewer, [100], smooth=sigma)
     yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 2000})
     yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
     for name in ("vgg11", "resnet18"):
@@ -126,6 +133,9 @@ def measure(row: Row, queries: int, seed: int) -> dict[str, Any]:
         model = model.double()
     options = dict(row.options)
     inputs = options.pop("inputs", other.X)
+    if row.spread:
+        noise = torch.randn(queries, *other.X.shape[1:], generator=torch.Generator().manual_seed(seed))
+        inputs = other.X.mean() + other.X.std() * noise
     if options.get("unlabelled"):
         options["unlabelled"] = other.X
     before = torch.get_num_threads()

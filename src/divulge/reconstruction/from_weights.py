@@ -31,7 +31,7 @@ from divulge.reconstruction.plane import meeting_points
 from divulge.reconstruction.printed.kkt import UNEXPLAINED, PaperSettings, reconstruct
 from divulge.reconstruction.restarts import RestartPlan, run_batches
 from divulge.reconstruction.result import Reconstruction
-from divulge.reconstruction.row_space import RowSpace, row_space
+from divulge.reconstruction.row_space import HIDDEN, RowSpace, row_space
 from divulge.reconstruction.value_bounds import Bound, checked_bounds, infer_mean
 
 Method = Literal["row-space", "paper", "kinks"]
@@ -167,7 +167,7 @@ def from_weights(
     found = run_batches(plan, started=started, seed=seed, batches=batches, seconds=seconds, checkpoint=checkpoint,
                         workers=workers)  # fmt: skip
     agreed = plan.pool(found, min_votes=at_least, likeness=alike)
-    if float(found.residual.min()) > UNEXPLAINED or plan.space.signal_rank == 0:
+    if float(found.residual.min()) > UNEXPLAINED or plan.space.signal_rank == 0 or plan.space.contrast < HIDDEN:
         agreed = agreed.first(0)
     return _result(plan, found, agreed, seed=seed, seconds=time.perf_counter() - started, shape=shape,
                    value_range=value_range)  # fmt: skip
@@ -249,6 +249,12 @@ def _reason(plan: RestartPlan, found: Candidates, agreed: AgreedSamples) -> str:
         )
     if plan.space.signal_rank == 0:
         return "No direction of the first layer stands out from noise, as in weights that were never trained."
+    if plan.space.contrast < HIDDEN:
+        return (
+            f"The strongest direction of the first layer is only {plan.space.contrast:.1f} times what its initial "
+            "weights alone explain: they hide the inputs, and what restarts agree on is noise. With the initial "
+            "weights known, give start."
+        )
     if len(agreed.samples) == 0:
         return (
             f"No sample was found by more than one of {len(found.inputs)} restarts; the weights do not give inputs "

@@ -49,7 +49,7 @@ CASES = {
 }  # fmt: skip
 LARGE = {
     Case("mnist", 500, 300): 1, Case("cifar10", 500, 300, epochs=1000, batch=50): 1,
-    Case("cifar10", 1000, 300, epochs=500, batch=50): 1, Case("cifar10", 500, 300, (1000, 500, 100, 50)): 1,
+    Case("cifar10", 1000, 200, epochs=500, batch=50): 1, Case("cifar10", 500, 300, (1000, 500, 100, 50)): 1,
 }  # fmt: skip
 FULL = dict.fromkeys((
     Case("mnist", 500, 900), Case("mnist", 100), Case("cifar10", 100), Case("cifar10", 500, 900, (100, 100)),

@@ -107,8 +107,8 @@ def _rows() -> Iterator[Row]:
         yield Row("2", f"{title}, values", network, [10, 100, 1000], options={"steps": 300, **VALUES})
     for name, other in (("vgg11", "resnet18"), ("resnet18", "vgg11")):
         network, title, student = f"cifar10/{name}", f"CIFAR-10 {name} by {other} at 1/16 width", f"cifar10/{other}"
-        yield Row("3", f"{title}, gradients", network, [10, 100, 1000], student, {"steps": 300})
-        yield Row("3", f"{title}, values", network, [10, 100, 1000], student, {"steps": 300, **VALUES})
+        yield Row("3", f"{title}, gradients", network, [10, 100], student, {"steps": 300})
+        yield Row("3", f"{title}, values", network, [10, 100], student, {"steps": 300, **VALUES})
     noise, less = {"inputs": "gaussian"}, "cifar10/two-conv-small"
     yield Row("4", "CIFAR-10 small two-conv, gradients", less, [10, 100])
     yield Row("4", "CIFAR-10 small two-conv, Gaussian queries", less, [10, 100], options=noise)

@@ -252,8 +252,8 @@ def _reason(plan: RestartPlan, found: Candidates, agreed: AgreedSamples) -> str:
     if plan.space.contrast < HIDDEN:
         return (
             f"The strongest direction of the first layer is only {plan.space.contrast:.1f} times what its initial "
-            "weights alone explain: they hide the inputs, and what restarts agree on is noise. With the initial "
-            "weights known, give start."
+            "weights alone explain: they hide most of the inputs, and what restarts agree on is mostly noise, so that "
+            "nothing is kept. With the initial weights known, give start."
         )
     if len(agreed.samples) == 0:
         return (

@@ -20,9 +20,9 @@ from divulge.models.weight_matrices import Network
 from divulge.reconstruction import denoising
 
 HIDDEN = 3.0
-"""Contrast below which the initial weights hide the inputs. Of 10 pictures and of 50 digits, trained from larger and
+"""Contrast below which the initial weights hide most inputs. Of 10 pictures and of 50 digits, trained from larger and
 larger first layers, none came out above a correlation of 0.9 at a contrast of 4 or 8, and 3 did at 16. From torch's
-initial weights it is below 2."""
+initial weights it is below 2, and 1 of 17 samples kept on three sets of 10 was a picture."""
 FLUCTUATION = 1.03
 """Factor by which the largest singular value of noise may exceed the edge of its distribution."""
 

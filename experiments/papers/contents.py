@@ -80,7 +80,8 @@ ITEMS: tuple[Item, ...] = (
     Item(MILLI, "Figure 3, MNIST", "another student than the target", "gradients help richer students most",
          "the same order in four pairs", "1 seed", "divulge reproduce milli --full", "as printed"),
     Item(MILLI, "Figure 3, CIFAR-10", "VGG-11 by ResNet-18 and back", "10 times one way, little the other",
-         "at a sixteenth of the width 24.9 from 100 gradients and 22.2 % from 100 values one way, 16.4 and 12.2 the other",
+         "at a sixteenth of the width 24.9 from 100 gradients and 22.2 % from 100 values one way, 16.4 and 12.2 the "
+         "other",
          "1 seed", f"{_ROWS} --only 'CIFAR-10 vgg11 by' --only 'CIFAR-10 resnet18 by'", "short"),
     Item(MILLI, "Figure 4, MNIST 2-layer", "Gaussian queries", "1,000 times fewer queries",
          "98.13 % from 20 gradients", "5 seeds", f"{_ROWS} --only '2-layer, Gaussian'", "better"),
@@ -90,7 +91,8 @@ ITEMS: tuple[Item, ...] = (
          "a network with a quarter of the filters: 18.9 % from 10 gradients, 25.4 from 100, 17.1 from 1,000 values",
          "1 seed", f"{_ROWS} --only 'CIFAR-10 small two-conv'", "short"),
     Item(MILLI, "Appendix D, figures 5 to 7", "SmoothGrad", "no loss at any sigma",
-         "2-layer no loss; two-conv 0.8 less at one sigma, 7 less beyond", "1 seed", f"{_ROWS} --only SmoothGrad",
+         "2-layer no loss; two-conv 0.8 less at one sigma, 7 less beyond; on digits no loss at one sigma",
+         "1 to 3 seeds", f"{_ROWS} --only SmoothGrad",
          "short"),
     # -- Chen et al. 2021 ---------------------------------------------------------------------------------------------
     Item(CHEN, "Theorem 1.1", "any network of one hidden layer from a polynomial number of values", "no experiment",
@@ -139,14 +141,15 @@ ITEMS: tuple[Item, ...] = (
     Item(HAIM, "Figures 8 to 11", "other architectures at 500 samples", "pictures", "at 50 pictures only",
          "1 network each", _HAIM, "smaller"),
     Item(HAIM, "Figures 17 and 18", "standard initial weights, 10 and 50 pictures", "pictures, worse than from a small "
-         "first layer", "1.0 of 10 above SSIM 0.4 among all candidates, none kept; of 50 no more than of unseen pictures",
+         "first layer",
+         "1.0 of 10 above SSIM 0.4 among all candidates, none kept; of 50 no more than of unseen pictures",
          "3 networks each",
          f"{_HAIM} --only '*standard*'", "short"),
     Item(HAIM, "Figures 19 and 20", "10^4 epochs only, 500 samples", "pictures",
          "36 of 50 pictures above SSIM 0.4, 37 of 50 digits above correlation 0.9", "1 network each",
          f"{_HAIM} --only '*plain descent*'", "smaller"),
-    Item(HAIM, "Figure 21", "trained by SGD with batches of 50", "pictures", "37.0 of 50 pictures above SSIM 0.4, 9.7 of "
-         "10, batches of 5", "3 networks each", f"{_HAIM} --only '*batches of 5'", "smaller"),
+    Item(HAIM, "Figure 21", "trained by SGD with batches of 50", "pictures",
+         "37.0 of 50 pictures above SSIM 0.4, 9.7 of 10, batches of 5", "3 networks each", f"{_HAIM} --only '*batches of 5'", "smaller"),
     Item(HAIM, "Appendix B.2", "100 runs of a search for hyper-parameters", "100 runs of 30 GPU-minutes",
          "the search exists; not run", "", "divulge reconstruct MODEL --method paper", "not run"),
     # -- Balle et al. 2022 --------------------------------------------------------------------------------------------

@@ -149,7 +149,8 @@ ITEMS: tuple[Item, ...] = (
          "36 of 50 pictures above SSIM 0.4, 37 of 50 digits above correlation 0.9", "1 network each",
          f"{_HAIM} --only '*plain descent*'", "smaller"),
     Item(HAIM, "Figure 21", "trained by SGD with batches of 50", "pictures",
-         "37.0 of 50 pictures above SSIM 0.4, 9.7 of 10, batches of 5", "3 networks each", f"{_HAIM} --only '*batches of 5'", "smaller"),
+         "37.0 of 50 pictures above SSIM 0.4, 9.7 of 10, batches of 5", "3 networks each",
+         f"{_HAIM} --only '*batches of 5'", "smaller"),
     Item(HAIM, "Appendix B.2", "100 runs of a search for hyper-parameters", "100 runs of 30 GPU-minutes",
          "the search exists; not run", "", "divulge reconstruct MODEL --method paper", "not run"),
     # -- Balle et al. 2022 --------------------------------------------------------------------------------------------

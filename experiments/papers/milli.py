@@ -65,7 +65,7 @@ SHORT: dict[str, Any] = {"steps": 600}
 
 
 def _rows() -> Iterator[Row]:
-    one, two, cifar = "mnist/one-hidden", "mnist/two-conv", "cifar10/two-conv"
+    one, two = "mnist/one-hidden", "mnist/two-conv"
     fewer = "mnist/two-conv-small"
     for output in ("logits", "probabilities"):
         yield Row("2", f"softmax regression, {output}", "mnist/softmax", [1], output=output, small=True)
@@ -104,6 +104,18 @@ def _rows() -> Iterator[Row]:
     for sigma in (1, 10, 1000):
         yield Row("2", f"small two-conv, SmoothGrad at {sigma:,} sigma", fewer, [100], smooth=sigma)
     yield from _known_noise()
+    yield from _cifar_rows()
+    yield Row("-", "2-layer, captum saliency (absolute)", one, [100], explain="saliency", small=True)
+    yield Row("-", "2-layer, captum integrated gradients", one, [100], explain="integrated-gradients", small=True)
+    yield Row("-", "2-layer, captum integrated gradients, Gaussian queries", one, [30, 100],
+              explain="integrated-gradients", options={"inputs": "gaussian"}, small=True)  # fmt: skip
+    yield Row("-", "2-layer, predicted class only", one, [100], options={"classes": "predicted"}, small=True)
+    yield Row("-", "2-layer, values, active", one, [100, 300, 1000], options={**VALUES, "choose": "active"}, small=True)
+
+
+def _cifar_rows() -> Iterator[Row]:
+    """CIFAR-10: figures 2 to 4."""
+    cifar = "cifar10/two-conv"
     yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 2000})
     yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
     for name in ("vgg11", "resnet18"):
@@ -118,12 +130,6 @@ def _rows() -> Iterator[Row]:
     yield Row("4", "CIFAR-10 small two-conv, gradients", less, [10, 100])
     yield Row("4", "CIFAR-10 small two-conv, Gaussian queries", less, [10, 100], options=noise)
     yield Row("4", "CIFAR-10 small two-conv, Gaussian queries, values", less, [100, 1000], options={**noise, **VALUES})
-    yield Row("-", "2-layer, captum saliency (absolute)", one, [100], explain="saliency", small=True)
-    yield Row("-", "2-layer, captum integrated gradients", one, [100], explain="integrated-gradients", small=True)
-    yield Row("-", "2-layer, captum integrated gradients, Gaussian queries", one, [30, 100],
-              explain="integrated-gradients", options={"inputs": "gaussian"}, small=True)  # fmt: skip
-    yield Row("-", "2-layer, predicted class only", one, [100], options={"classes": "predicted"}, small=True)
-    yield Row("-", "2-layer, values, active", one, [100, 300, 1000], options={**VALUES, "choose": "active"}, small=True)
 
 
 def _known_noise() -> Iterator[Row]:

@@ -76,7 +76,7 @@ def measure(seed: int, start: float) -> dict[str, Any]:
 
 # -- beyond the paper -------------------------------------------------------------------------------------------------
 
-EQUAL, FREE = Settings(), Settings(margin=0.0)  # margins need not be equal without a margin to maximise
+FREE = Settings(margin=0.0)  # margins need not be equal without a margin to maximise
 
 
 def _to_margin(widths: list[int], *, bias: Any = "first", classes: bool = False, start: float = 1e-4) -> Any:

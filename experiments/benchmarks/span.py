@@ -1,7 +1,7 @@
 """What span recovery costs: against the bare computation, the printed algorithms, and through a real HTTP server.
 
 python -m experiments span --only            # a few minutes on one core; writes results/span.json
-python -m experiments span --only gradients  # one part: gradients, methods, labels, printed, http
+python -m experiments span --only gradients  # one part: gradients, methods, labels, rank16, raw, printed, http
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import divulge
+from divulge.core.errors import AttackFailed
 from divulge.models import MLP
 from divulge.span import from_gradients, from_labels
 from experiments.plan import Plan
@@ -128,6 +129,68 @@ def _label_row(name: str, model: MLP, n: int, k: int, seed: int) -> dict[str, An
             "seconds": span.seconds}  # fmt: skip
 
 
+def rank16() -> list[dict[str, Any]]:
+    """Networks of rank 16 from labels: how many come out whole, and how many that do not are called complete."""
+    told = []
+    for activation in ("relu", "tanh"):
+        for widths in ([30, 16, 8, 1], [30, 16, 2], [40, 16, 10, 3]):
+            spans = []
+            for seed in range(1000, 1010):
+                model = network(widths, seed, activation=activation, balanced=widths[-1] == 1)
+                spans.append(from_labels(divulge.oracle(model, access="label"), seed=seed))
+            short = [span for span in spans if span.rank < widths[1]]
+            told.append({"what": f"{activation} {widths}", "networks": len(spans), "whole": len(spans) - len(short),
+                         "short, and said so": sum(not span.complete for span in short),
+                         "short, and called complete": sum(span.complete for span in short)})  # fmt: skip
+    return told
+
+
+def raw() -> list[dict[str, Any]]:
+    """Tables in their own units: columns whose spreads differ by up to eight orders of magnitude, far from zero."""
+    told = []
+    for what, access, recover, careful in (
+        ("gradients", "gradient", from_gradients, {}),
+        ("gradients, risk 0.05", "gradient", from_gradients, {"risk": 0.05}),
+        ("values", "value", from_gradients, {}), ("labels", "label", from_labels, {}),
+    ):  # fmt: skip
+        for around in ("the data", "zero"):
+            ranks, angles, complete = [], [], []
+            for seed in range(1000, 1020):
+                model, X, spread = _on_raw_table(seed)
+                options = {**careful, **({"inputs": X} if around == "the data" else {})}
+                try:
+                    span = recover(divulge.oracle(model, access=access), seed=seed, **options)
+                except AttackFailed:
+                    continue
+                ranks.append(span.rank)
+                complete.append(span.complete)
+                angles.append(_standard_angle(span.basis, model[0].weight.detach(), spread))
+            told.append({"what": f"{what}, around {around}", "networks": 20, "whole": ranks.count(5),
+                         "largest_angle": max((a for a, r in zip(angles, ranks, strict=True) if r == 5), default=None),
+                         "short, and called complete": sum(c and r < 5 for c, r in zip(complete, ranks, strict=True)),
+                         "failed": 20 - len(ranks)})  # fmt: skip
+    return told
+
+
+def _on_raw_table(seed: int, d: int = 20, k: int = 5) -> tuple[MLP, Tensor, Tensor]:
+    """A network d-k-12-3 that standardises its columns in its first layer, 200 rows of its table, and their spreads."""
+    generator = torch.Generator().manual_seed(seed)
+    spread = 10 ** (8 * torch.rand(d, generator=generator, dtype=torch.float64) - 3)
+    offset = 5 * spread * torch.randn(d, generator=generator, dtype=torch.float64)
+    model = network([d, k, 12, 3], seed)
+    with torch.no_grad():
+        model[0].weight /= spread
+        model[0].bias -= model[0].weight @ offset
+    return model, offset + spread * torch.randn(200, d, generator=generator, dtype=torch.float64), spread
+
+
+def _standard_angle(basis: Tensor, first: Tensor, spread: Tensor) -> float:
+    """The largest angle between the two row spaces once every column has a spread of one."""
+    found, true = (torch.linalg.qr((rows * spread).T).Q for rows in (basis, first))
+    missed = found - true @ (true.T @ found) if len(basis) <= len(first) else true - found @ (found.T @ true)
+    return math.asin(min(1.0, float(torch.linalg.matrix_norm(missed, 2)))) if len(basis) else math.pi / 2
+
+
 def printed() -> list[dict[str, Any]]:
     """Algorithm 2 as printed, by the length of its numbers, beside ours in float64, on 8-2-4-1."""
     told = []
@@ -162,5 +225,5 @@ def http() -> list[dict[str, Any]]:
 
 def run(plan: Plan) -> dict[str, Any]:
     """Every part: what it asks, and how far the span is off."""
-    parts = {part.__name__: part for part in (gradients, methods, labels, printed, http)}
+    parts = {part.__name__: part for part in (gradients, methods, labels, rank16, raw, printed, http)}
     return plan.measure("span", parts)

@@ -29,8 +29,10 @@ BUMPS, GRIDS = (0.3, 0.1, 0.03, 0.01), (64, 256, 1024, 4096)
 PRINTED: tuple[dict[str, Any], ...] = (
     {"method": "paper", "width": 20},
     {"method": "paper", "width": 20, "tau": 20 * math.sqrt(10), "grid": 6000},
+    {"method": "paper", "width": 20, "tau": 20 * math.sqrt(10), "grid": 6000, "bounds": "of the network"},
 )
-"""The printed algorithm with its own line and intervals at delta = 0.1, and with a line 13 times shorter."""
+"""The printed algorithm with its own line and intervals at delta = 0.1, with a line 13 times shorter, and with the
+bounds R and B of the network beside, which the paper takes as known: filter (5) and the constraint of (7)."""
 FRESH = 4000
 FOUND = 1e-3  # relative squared error below which the bumps count as found
 
@@ -69,7 +71,7 @@ def _part(job: Job) -> str:
     kind, size, inputs, width, seed, options = job
     how = "default" if not options else f"grid {options['grid']}" if "grid" in options else "as printed"
     if "tau" in options:
-        how = f"as printed, tau {options['tau']:.3g}"
+        how = f"as printed, tau {options['tau']:.3g}" + (", bounds" if "bounds" in options else "")
     return f"{kind} {size:g}, {inputs}-{width}, {how}, seed {seed}"
 
 
@@ -109,13 +111,15 @@ def relative_error(stolen: Approximation, target: ReluNetwork, inputs: int) -> f
 def _measured(job: tuple[Any, ...]) -> dict[str, Any]:
     kind, size, inputs, width, seed, options = job
     target = network(kind, inputs, width, seed, size)
+    if "bounds" in options:
+        options = {**options, "bounds": (float(target.A.norm(dim=1).max()), float(target.b.abs().max()))}
     started = time.perf_counter()
     stolen = worst_case(divulge.oracle(target, access="value"), seed=seed, **options)
     return {
         "kind": kind, "size": size, "inputs": inputs, "width": width, "seed": seed, "method": stolen.method,
         "error": relative_error(stolen, target, inputs), "neurons": stolen.width, "queries": stolen.queries,
         "queries_per_kd": stolen.queries / (inputs * width), "seconds": time.perf_counter() - started,
-        "grid": options.get("grid"), "tau": options.get("tau"),
+        "grid": options.get("grid"), "tau": options.get("tau"), "bounds": options.get("bounds"),
     }  # fmt: skip
 
 
@@ -125,7 +129,8 @@ def _name(row: dict[str, Any]) -> str:
     )
     if row["method"] != "paper":
         return kind
-    return f"{kind}, as printed" + (f" with tau = {row['tau']:.3g}" if row.get("tau") else "")
+    line = f" with tau = {row['tau']:.3g}" if row.get("tau") else ""
+    return f"{kind}, as printed{line}" + (" and the bounds R and B" if row.get("bounds") else "")
 
 
 def table(result: dict[str, Any]) -> str:

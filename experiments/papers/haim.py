@@ -43,8 +43,14 @@ CASES = {
     Case("cifar10", 50, hidden=(1000, 500, 100, 50)): 1, Case("cifar10", 50, bias="all"): 1, Case("mnist", 100): 1,
     Case("cifar10", 100): 1, Case("cifar10", 10, standard=True): 3, Case("cifar10", 50, standard=True): 3,
     Case("cifar10", 50, epochs=10_000): 1, Case("mnist", 50, epochs=10_000): 1,
+    Case("cifar10", 10, epochs=5000, batch=5): 3, Case("cifar10", 50, epochs=1000, batch=5): 3,
+    Case("cifar10", 50, classes=10): 3, Case("cifar10", 50, epochs=5000, decay=1e-3): 3,
+    Case("cifar10", 50, epochs=5000, decay=1e-3, square=True): 3,
 }  # fmt: skip
-LARGE = {Case("mnist", 500, 300): 1}
+LARGE = {
+    Case("mnist", 500, 300): 1, Case("cifar10", 500, 300, epochs=1000, batch=50): 1,
+    Case("cifar10", 1000, 200, epochs=500, batch=50): 1, Case("cifar10", 500, 300, (1000, 500, 100, 50)): 1,
+}  # fmt: skip
 FULL = dict.fromkeys((
     Case("mnist", 500, 900), Case("mnist", 100), Case("cifar10", 100), Case("cifar10", 500, 900, (100, 100)),
     Case("cifar10", 500, 900, (1000, 500, 100)), Case("cifar10", 500, 900, (1000, 500, 100, 50)),

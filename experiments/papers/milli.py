@@ -19,13 +19,14 @@ import torch
 from torch import nn
 
 import divulge
+from divulge import models
 from divulge.core.progress import report
 from divulge.extraction.by_training import by_training
 from divulge.extraction.students.learning_curve import LearningCurve, Point
 from divulge.oracles.base import Oracle
 from divulge.oracles.guards import Smoothed
 from divulge.oracles.guards.explained import Explained
-from experiments.papers import milli_figure
+from experiments.papers import milli_figure, milli_shared_noise
 from experiments.papers.targets import TARGETS, labels, parts, target
 from experiments.plan import Plan
 
@@ -48,7 +49,12 @@ class Row:
     output: str | None = None
     smooth: float = 0.0
     """SmoothGrad's standard deviation, in units of the data's own."""
+    samples: int = SAMPLES
+    shared: bool = False
+    """Whether SmoothGrad takes the same points around every query, and the student knows them."""
     explain: str = ""
+    spread: bool = False
+    """Whether Gaussian queries have the mean and deviation of the data: N(0, I) of standardised inputs."""
     small: bool = False
     """Whether it is measured without ``full``."""
 
@@ -59,7 +65,7 @@ SHORT: dict[str, Any] = {"steps": 600}
 
 
 def _rows() -> Iterator[Row]:
-    one, two, cifar = "mnist/one-hidden", "mnist/two-conv", "cifar10/two-conv"
+    one, two = "mnist/one-hidden", "mnist/two-conv"
     fewer = "mnist/two-conv-small"
     for output in ("logits", "probabilities"):
         yield Row("2", f"softmax regression, {output}", "mnist/softmax", [1], output=output, small=True)
@@ -92,18 +98,50 @@ def _rows() -> Iterator[Row]:
     yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"inputs": "gaussian"})
     yield Row("4", "small two-conv, gradients", fewer, [10, 30, 100])
     yield Row("4", "small two-conv, Gaussian queries", fewer, [10, 100], options={"inputs": "gaussian"})
-    yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 2000})
-    yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
-    for name in ("vgg11", "resnet18"):
-        network, title = f"cifar10/{name}", f"CIFAR-10 {name} at 1/16 width"
-        yield Row("2", f"{title}, gradients", network, [10, 100, 1000], options={"steps": 300})
-        yield Row("2", f"{title}, values", network, [10, 100, 1000], options={"steps": 300, **VALUES})
+    yield Row("4", "small two-conv, Gaussian queries of the data's spread", fewer, [10, 100], options={"weight": 1.0},
+              spread=True)  # fmt: skip
+    yield Row("2", "small two-conv, values", fewer, [100], options=VALUES)
+    for sigma in (1, 10, 1000):
+        yield Row("2", f"small two-conv, SmoothGrad at {sigma:,} sigma", fewer, [100], smooth=sigma)
+    yield from _known_noise()
+    yield from _cifar_rows()
     yield Row("-", "2-layer, captum saliency (absolute)", one, [100], explain="saliency", small=True)
     yield Row("-", "2-layer, captum integrated gradients", one, [100], explain="integrated-gradients", small=True)
     yield Row("-", "2-layer, captum integrated gradients, Gaussian queries", one, [30, 100],
               explain="integrated-gradients", options={"inputs": "gaussian"}, small=True)  # fmt: skip
     yield Row("-", "2-layer, predicted class only", one, [100], options={"classes": "predicted"}, small=True)
     yield Row("-", "2-layer, values, active", one, [100, 300, 1000], options={**VALUES, "choose": "active"}, small=True)
+
+
+def _cifar_rows() -> Iterator[Row]:
+    """CIFAR-10: figures 2 to 4."""
+    cifar = "cifar10/two-conv"
+    yield Row("2", "CIFAR-10 two-conv, gradients", cifar, [10, 100], options={"steps": 2000})
+    yield Row("2", "CIFAR-10 two-conv, values", cifar, [100, 1000, 10_000], options=VALUES)
+    for name in ("vgg11", "resnet18"):
+        network, title = f"cifar10/{name}", f"CIFAR-10 {name} at 1/16 width"
+        yield Row("2", f"{title}, gradients", network, [10, 100, 1000], options={"steps": 300})
+        yield Row("2", f"{title}, values", network, [10, 100, 1000], options={"steps": 300, **VALUES})
+    for name, other in (("vgg11", "resnet18"), ("resnet18", "vgg11")):
+        network, title, student = f"cifar10/{name}", f"CIFAR-10 {name} by {other} at 1/16 width", f"cifar10/{other}"
+        yield Row("3", f"{title}, gradients", network, [10, 100], student, {"steps": 300})
+        yield Row("3", f"{title}, values", network, [10, 100], student, {"steps": 300, **VALUES})
+    noise, less = {"inputs": "gaussian"}, "cifar10/two-conv-small"
+    yield Row("4", "CIFAR-10 small two-conv, gradients", less, [10, 100])
+    yield Row("4", "CIFAR-10 small two-conv, Gaussian queries", less, [10, 100], options=noise)
+    yield Row("4", "CIFAR-10 small two-conv, Gaussian queries, values", less, [100, 1000], options={**noise, **VALUES})
+
+
+def _known_noise() -> Iterator[Row]:
+    """SmoothGrad on scikit-learn's digits, where a student can be averaged over the same points in seconds."""
+    digits, short = "digits/two-conv", {"steps": 800}
+    yield Row("-", "digits two-conv, gradients", digits, [100], options={**short, "weight": 1.0})
+    yield Row("-", "digits two-conv, values", digits, [100], options={**short, **VALUES})
+    for sigma in (1, 10, 1000):
+        for shared in (False, True):
+            name = f"digits two-conv, SmoothGrad at {sigma:,} sigma" + (", noise known" if shared else "")
+            yield Row("-", name, digits, [100], options={**short, "weight": 1.0}, smooth=sigma, samples=5,
+                      shared=shared)  # fmt: skip
 
 
 ROWS = {row.name: row for row in _rows()}
@@ -118,18 +156,27 @@ def measure(row: Row, queries: int, seed: int) -> dict[str, Any]:
         model = model.double()
     options = dict(row.options)
     inputs = options.pop("inputs", other.X)
+    if row.spread:
+        noise = torch.randn(queries, *other.X.shape[1:], generator=torch.Generator().manual_seed(seed))
+        inputs = other.X.mean() + other.X.std() * noise
     if options.get("unlabelled"):
         options["unlabelled"] = other.X
     before = torch.get_num_threads()
-    copy = by_training(_oracle(row, model, float(other.X.std()), seed), _student(row), inputs, queries=queries,
-                       seed=seed, **options)  # fmt: skip
-    said, got = labels(model, data.test.X), labels(copy.model, data.test.X)
+    oracle, student = _oracle(row, model, float(other.X.std()), seed), _student(row)
+    if row.shared:
+        noise = milli_shared_noise.points(row.samples, oracle.input_dim, row.smooth * float(other.X.std()), seed)
+        oracle = milli_shared_noise.SharedNoise(divulge.oracle(model, access="gradient"), noise)
+        built = models.build(student, shape=data.shape, outputs=len(data.classes), seed=1000 + seed)
+        student = milli_shared_noise.Averaged(built, noise)
+    copy = by_training(oracle, student, inputs, queries=queries, seed=seed, **options)
+    copied = copy.model.inner if row.shared else copy.model
+    said, got = labels(model, data.test.X), labels(copied, data.test.X)
     right = data.test.y
     return {
         "row": row.name, "queries": queries, "seed": seed, "threads": before, "seconds": copy.seconds,
         "accuracy": float((got == right).double().mean()), "agreement": float((got == said).double().mean()),
         "target": float((said == right).double().mean()), "steps": copy.facts["steps"], "exact": copy.exact,
-        "weights_off": _weights_off(copy.model, model),
+        "weights_off": _weights_off(copied, model),
         **{name: fact for name, fact in copy.facts.items() if name.startswith("gradient_error")},
         "solved": any("solved" in note for note in copy.notes),
     }  # fmt: skip
@@ -138,7 +185,7 @@ def measure(row: Row, queries: int, seed: int) -> dict[str, Any]:
 def _oracle(row: Row, model: nn.Module, spread: float, seed: int) -> Oracle:
     oracle: Oracle = divulge.oracle(model, access="gradient", output=row.output)
     if row.smooth:
-        oracle = Smoothed(oracle, row.smooth * spread, samples=SAMPLES, seed=seed)
+        oracle = Smoothed(oracle, row.smooth * spread, samples=row.samples, seed=seed)
     return Explained(oracle, row.explain) if row.explain else oracle  # type: ignore[arg-type]
 
 

@@ -56,6 +56,9 @@ TARGETS = {
     "mnist/two-conv": Made("mnist", "two-conv", 3),
     "mnist/two-conv-small": Made("mnist", "two-conv", 3, options={"filters": [8, 16], "dense": 32}),
     "cifar10/two-conv": Made("cifar10", "two-conv", 8, weight_decay=0.05, flips=True),
+    "cifar10/two-conv-small": Made(
+        "cifar10", "two-conv", 8, weight_decay=0.05, flips=True, options={"filters": [8, 16], "dense": 32}
+    ),
     "cifar10/vgg11": Made("cifar10", "vgg11", 5, flips=True, options={"width": 1 / 16}),
     "cifar10/resnet18": Made("cifar10", "resnet18", 2, flips=True, options={"width": 1 / 16}),
 }

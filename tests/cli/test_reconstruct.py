@@ -65,7 +65,7 @@ def test_writes_samples_and_says_what_broken_weights_give(target: Path, tmp_path
 def test_scores_by_the_data_that_was_recorded_beside_the_model(tmp_path: Path) -> None:
     trained = CliRunner().invoke(app, [
         "train", "--data", "digits", "--binary", "--rows", "8", "--centred", "--widths", "64,40,1", "--bias", "first",
-        "--epochs", "3", "--batch-size", "0", "--initial-scale", "0.001", "--out", str(tmp_path / "model"), "--quiet",
+        "--epochs", "3", "--batch-size", "0", "--initial-scale", "0.0003", "--out", str(tmp_path / "model"), "--quiet",
     ])  # fmt: skip
     assert trained.exit_code == 0, trained.output
     told = json.loads(run(tmp_path / "model", "--know-mean", "--n", 4, "--restarts", 1, "--no-control",

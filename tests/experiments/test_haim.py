@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from experiments.papers import haim, haim_circle
+from experiments.papers import haim, haim_circle, haim_targets
 from experiments.plan import Plan
 
 from divulge.models.weight_matrices import read
 from divulge.reconstruction import PaperSettings
+from divulge.training import margin
 
 SMALL = haim.Case("digits", 6, hidden=(60, 40))
 
@@ -31,9 +34,9 @@ def test_a_target_has_half_of_each_class_and_is_trained_to_the_end(there: haim.T
 
 def test_a_disguised_copy_answers_as_before(there: haim.Target) -> None:
     network = read(there.model)
-    copy = haim.disguised(network, 1)
-    assert torch.allclose(copy(there.X), network(there.X))
-    assert not torch.allclose(copy.weights[0], network.weights[0])
+    disguise = haim.disguised(network, 1)
+    assert torch.allclose(disguise(there.X), network(there.X))
+    assert not torch.allclose(disguise.weights[0], network.weights[0])
 
 
 def test_plain_descent_needs_many_times_the_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +45,37 @@ def test_plain_descent_needs_many_times_the_epochs(monkeypatch: pytest.MonkeyPat
     assert told["plain_epochs"] == 4 * told["epochs"]
     assert told["plain_loss"] > 1e-6
     assert 1 / told["plain_loss"] <= 1 + told["plain_epochs"] * 1e6 / told["plain_at_least"]  # no faster than the bound
+
+
+@pytest.mark.parametrize("square", [False, True], ids=["logistic", "squared error"])
+def test_descent_in_the_span_of_the_inputs_is_descent(there: haim.Target, square: bool) -> None:
+    case = replace(SMALL, epochs=15, batch=2, decay=0.5, square=square)
+    start = margin.network([64, 60, 40, 1], seed=1, first_scale=0.1)
+    plain = copy.deepcopy(start)
+    signs, generator = (2 * there.y - 1).double(), torch.Generator().manual_seed(4)
+    for _ in range(case.epochs):
+        for rows in torch.split(torch.randperm(len(there.X), generator=generator), case.batch):
+            out = plain(there.X[rows])[:, 0]
+            loss = (out - signs[rows]).square() if square else torch.nn.functional.softplus(-signs[rows] * out)
+            plain.zero_grad()
+            loss.mean().backward()
+            with torch.no_grad():
+                for parameter in plain.parameters():
+                    assert parameter.grad is not None
+                    parameter -= haim_targets.BATCH_RATE * (parameter.grad + case.decay * parameter)
+    found = haim_targets.descended(start, there.X, there.y, case, seed=4)
+    for ours, theirs in zip(found.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(ours.double(), theirs, atol=1e-4 * float(theirs.detach().abs().max()))
+
+
+def test_a_case_with_several_classes_has_an_output_for_each() -> None:
+    case = replace(SMALL, n=20, classes=10)
+    made = haim.target(case, 0)
+    assert case.name == "digits, n = 20, 60-40, 10 classes"
+    assert made.y.bincount().tolist() == [2] * 10
+    assert made.model(made.X[:1].float()).shape == (1, 10)
+    assert made.reached["train_loss"] < 2e-6
+    assert made.reached["test_accuracy"] > 0.4
 
 
 def test_points_on_the_circle_are_counted_once() -> None:
@@ -65,7 +99,7 @@ def test_the_whole_experiment_writes_what_it_measured(tmp_path: Path, monkeypatc
     assert json.loads((tmp_path / "haim.json").read_text())["cases"][0]["case"] == SMALL.name
     (row,) = result["cases"]
     assert row["blind"]["alike"] >= row["broken"]["alike"]
-    assert all(copy["rebalanced"]["residual"] < copy["copy"]["residual"] for copy in result["copies"])
+    assert all(row["rebalanced"]["residual"] < row["copy"]["residual"] for row in result["copies"])
     assert haim.run(Plan(tmp_path)) == json.loads((tmp_path / "haim.json").read_text())  # nothing twice
     assert (tmp_path / "figure2.png").read_bytes().startswith(b"\x89PNG")
     text = (tmp_path / "haim.md").read_text()

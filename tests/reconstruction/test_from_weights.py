@@ -10,6 +10,7 @@ import torch
 
 from divulge import reconstruction
 from divulge.core.errors import AttackFailed, InvalidInput, WrongShape
+from divulge.models import MLP, initialise
 from divulge.models.weight_matrices import read
 from divulge.reconstruction import Reconstruction, Settings, baselines, row_space
 from divulge.reconstruction.value_bounds import infer_mean
@@ -71,6 +72,33 @@ def test_the_mean_is_told_by_the_range_even_if_some_samples_are_wrong() -> None:
         assert float((told - sign * mean).abs().mean()) < 0.06
     grey = torch.rand(200, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert float((infer_mean(grey - 0.5, 0.0, 1.0, mean * 0) - 0.5).abs().mean()) < 0.06
+
+
+@pytest.mark.parametrize(
+    ("outputs", "n", "restarts"),
+    [(1, None, 4), (10, None, 16), (10, 100, 13)],
+    ids=["one output", "ten classes", "ten classes, many inputs"],
+)
+def test_several_classes_take_more_restarts_as_far_as_all_pairs_can_be_compared(
+    outputs: int, n: int | None, restarts: int
+) -> None:
+    X, odd, _ = odd_digits(12, seed=3)
+    labels = odd if outputs == 1 else torch.arange(12) % outputs
+    model = margin.to_margin(margin.network([64, 120, outputs]), X - X.mean(dim=0), labels, loss=1e-2).model
+    assert reconstruction.from_weights(model, n=n, settings=Settings(steps=1)).restarts == restarts
+
+
+def test_nothing_is_kept_where_large_initial_weights_hide_the_inputs() -> None:
+    X, odd, _ = odd_digits(6, seed=3)
+    start = initialise(MLP([64, 400, 400, 1], bias="first"), seed=0).double()
+    model = margin.to_margin(start, X - X.mean(dim=0), odd).model
+    found = reconstruction.from_weights(model, n=6, settings=Settings(steps=50))
+    assert found.everything is not None
+    assert len(found.everything) > 0
+    assert len(found.samples) == 0
+    assert "they hide most of the inputs" in found.reason
+    small = margin.to_margin(margin.network([64, 400, 400, 1]), X - X.mean(dim=0), odd).model
+    assert len(reconstruction.from_weights(small, n=6, settings=Settings(steps=50)).samples) > 0
 
 
 def test_a_run_that_died_goes_on_from_its_batches(target: Target, tmp_path: Path) -> None:

@@ -119,7 +119,10 @@ def test_nothing_found_is_a_result_too() -> None:
 def test_figures_are_written(tmp_path: Path) -> None:
     X, _, others = odd_digits(20, seed=8)
     told = match(noisy(X, 0.05, 0), X, unseen=others)
-    for path in (told.picture(tmp_path / "pairs.png"), told.margin_plot(tmp_path / "margins.png", torch.randn(20))):
+    for path in (
+        told.picture(tmp_path / "pairs.png"), told.margin_plot(tmp_path / "margins.png", torch.randn(20)),
+        told.margin_plot(tmp_path / "classes.png", torch.randn(20, 10)),
+    ):  # fmt: skip
         assert path.read_bytes().startswith(b"\x89PNG")
     table = match(X[:, :5], X[:, :5])
     with pytest.raises(InvalidInput, match="not pictures"):

@@ -225,8 +225,7 @@ def _judge(found: Reconstruction, module: nn.Module, truth: dict[str, Any], out:
         match.picture(out / "pairs.png")
     with torch.no_grad():
         outputs = module(truth["train"].to(next(module.parameters())))
-    if outputs.reshape(len(outputs), -1).shape[1] == 1:
-        match.margin_plot(out / "margins.png", outputs)
+    match.margin_plot(out / "margins.png", outputs)
     return match
 
 

@@ -47,17 +47,20 @@ def sample_grid(found: Reconstruction, path: str | Path, *, columns: int = 15, m
 
 
 def margin_plot(match: Match, outputs: Tensor, path: str | Path) -> Path:
-    """Each training input's score against the model's output for it."""
+    """Each training input's score against the model's output for it; of several, the largest less the second."""
     figure, axes = plots.new_axes(4.2, 3.2)
+    outputs = outputs.detach().reshape(len(match.correlation), -1)
+    several = outputs.shape[1] > 1
+    outputs = -outputs.topk(2, dim=1).values.diff(dim=1) if several else outputs
     score = match.correlation if match.ssim is None else match.ssim
-    axes.scatter(outputs.detach().reshape(-1).cpu().numpy(), score.numpy(), s=10, color="#24617f", linewidths=0)
+    axes.scatter(outputs.reshape(-1).cpu().numpy(), score.numpy(), s=10, color="#24617f", linewidths=0)
     if match.control is not None:
         control = match.control.correlation if match.ssim is None else match.control.ssim
         if control is not None:
             axes.axhline(float(np.quantile(control.numpy(), 0.99)), color="#a33", lw=0.8, ls="--",
                          label="99 % of unseen inputs lie below")  # fmt: skip
             axes.legend(frameon=False, fontsize=7)
-    axes.set_xlabel("model output")
+    axes.set_xlabel("largest output less the second" if several else "model output")
     axes.set_ylabel("correlation" if match.ssim is None else f"SSIM (window {match.window})")
     axes.set_ylim(min(0.0, float(score.min())), 1.02)
     return plots.save(figure, path)

@@ -79,6 +79,9 @@ SEPARATED = Settings(steps=200, learning_rate=0.05)
 """For starts from separated images."""
 FEW_SEPARATED = replace(SEPARATED, sparse=2.0)
 """For starts from few separated images."""
+SEVERAL_CLASSES = Settings(sharpness=((5.0, 60.0),))
+"""For random starts on a network of several outputs. Of 20 digits in ten classes 17.3 were found with it, and 15.3 with
+a slope of 20 at the first step (three sets, 16 restarts)."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ from divulge.core.errors import AttackFailed, InvalidInput
 from divulge.models.weight_matrices import Network
 from divulge.reconstruction import denoising
 
+HIDDEN = 3.0
+"""Contrast below which the initial weights hide most inputs. Of 10 pictures and of 50 digits, trained from larger and
+larger first layers, none came out above a correlation of 0.9 at a contrast of 4 or 8, and 3 did at 16. From torch's
+initial weights it is below 2, and 1 of 17 samples kept on three sets of 10 was a picture."""
 FLUCTUATION = 1.03
 """Factor by which the largest singular value of noise may exceed the edge of its distribution."""
 
@@ -47,6 +51,8 @@ class RowSpace:
     """Number of singular values above the noise; 0 in weights that were never trained."""
     noise_std: float
     """The standard deviation of the initial weights' entries."""
+    contrast: float
+    """The largest singular value over the largest that the initial weights alone explain."""
 
     @property
     def rank(self) -> int:
@@ -110,15 +116,17 @@ def row_space(
             )
         rank = len(singular)
     noise_std = noise_deviation(singular, *first.shape)
+    contrast = float(singular[0]) / edge if edge else math.inf
     if shape is not None and noise_std and 0 < rank < len(singular) / 2 and signal_rank:
         singular, right, edge = _filtered(first, network.input_dim, shape, noise_std)
         signal_rank = int((singular > edge).sum())
         rank = max(signal_rank, rank) if n is None else rank
-    return _space(network, first, right[:, :rank].T, singular[:rank], edge, signal_rank, noise_std)
+    return _space(network, first, right[:, :rank].T, singular[:rank], edge, signal_rank, noise_std, contrast)
 
 
 def _space(
-    network: Network, first: Tensor, V: Tensor, singular: Tensor, edge: float, signal_rank: int, noise_std: float
+    network: Network, first: Tensor, V: Tensor, singular: Tensor, edge: float, signal_rank: int, noise_std: float,
+    contrast: float,
 ) -> RowSpace:  # fmt: skip
     """The row space that the rows of V span."""
     rank = len(V)
@@ -131,7 +139,8 @@ def _space(
         V = V[:, : network.input_dim]
         origin, basis = torch.zeros(rank, dtype=V.dtype), torch.eye(rank, dtype=V.dtype)
     coordinates = first[:, : V.shape[1]] @ V.T
-    return RowSpace(V, coordinates, singular, edge, origin, basis, has_bias, signal_rank, noise_std)
+    return RowSpace(V, coordinates, singular, edge, origin, basis, has_bias, signal_rank, noise_std,
+                    contrast)  # fmt: skip
 
 
 def _filtered(first: Tensor, d: int, shape: tuple[int, ...], noise_std: float) -> tuple[Tensor, Tensor, float]:

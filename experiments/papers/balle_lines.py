@@ -1,8 +1,9 @@
 """Balle et al. 2022, Tables II, III and IV and figure 16: the MNIST lines over three fixed sets and three starts.
 
 Each line is attacked by inverting training (``divulge.informed.direct``), without shadow models. Every pair of a fixed
-set and an initialisation is a cell with targets of its own; dear lines have three cells, the others nine. The mean error of a line comes with a 95 % bootstrap
-interval: cells are drawn with replacement, and targets within them. Cells are kept on disk as they come.
+set and an initialisation is a cell with targets of its own; dear lines have three cells, the others nine. The mean
+error of a line comes with a 95 % bootstrap interval: cells are drawn with replacement, and targets within them. Cells
+are kept on disk as they come.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
     errors, trusted, near = joined["error"], joined["trusted"].astype(bool), joined["nearest"]
     low, high = interval([np.array(one["error"]) for one in cells])
     return {
-        "targets": len(errors), "cells": len(cells), "mean": float(errors.mean()), "low": low, "high": high,
+        "attacked": len(errors), "cells": len(cells), "mean": float(errors.mean()), "low": low, "high": high,
         "median": float(np.median(errors)), "largest": float(errors.max()), "nearest": float(near.mean()),
         "labels_right": int(joined["label"].sum()), "closer_than_nearest": int((errors < near).sum()),
         "trusted": int(trusted.sum()), "trusted_and_wrong": int((trusted & (errors >= near)).sum()),

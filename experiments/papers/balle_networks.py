@@ -60,7 +60,7 @@ def metrics(lab: Lab) -> dict[str, Any]:
     measure, shape = perceptual.load(), (1, 28, 28)
     recipe, fixed, (X, y), models = lab.default_models("elu")
     truth = X.flatten(1)
-    result: dict[str, Any] = {"paper": {"mean": 0.0089, "lpips": 0.0382}, "targets": len(X)}
+    result: dict[str, Any] = {"paper": {"mean": 0.0089, "lpips": 0.0382}, "attacked": len(X)}
     pool = lab.pool(METRIC_COUNTS[-1])
     shadows = informed.shadows(recipe, *fixed, *pool, folder=lab.out / f"shadows-elu-{len(pool[0])}")
     held = torch.cat([fixed[0], pool[0]]).flatten(1)

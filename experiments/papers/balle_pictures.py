@@ -71,7 +71,7 @@ def picture_line(
         path.write_text(json.dumps(rows, indent=2) + "\n")
     errors = np.array([row["error"] for row in rows])
     return {
-        "paper": one.paper, "fixed": len(known[0]), "epochs": recipe.epochs, "targets": len(rows),
+        "paper": one.paper, "fixed": len(known[0]), "epochs": recipe.epochs, "attacked": len(rows),
         "mean": float(errors.mean()), "median": float(np.median(errors)), "largest": float(errors.max()),
         "labels_right": sum(row["label"] for row in rows), "trusted": sum(row["trusted"] for row in rows),
         "trusted_and_wrong": sum(row["trusted"] and row["error"] >= row["nearest"] for row in rows),

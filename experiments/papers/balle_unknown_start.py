@@ -94,7 +94,7 @@ def unknown_start(lab: Lab, shadows: int = 1000, epochs: int = 30, targets: int 
     held = tuple(torch.cat([a, b]) for a, b in zip(fixed, pool, strict=True))
     nearest = informed.baseline_errors(X, y, *held).nearest
     result: dict[str, Any] = {
-        "paper": 0.0695, "shadows": shadows, "epochs": epochs, "targets": len(X), "nearest": float(nearest.mean()),
+        "paper": 0.0695, "shadows": shadows, "epochs": epochs, "attacked": len(X), "nearest": float(nearest.mean()),
         "mean digit": _error(mean.expand(len(X), -1), X)["mean"],
     }  # fmt: skip
     for name, rows in found.items():
@@ -143,7 +143,7 @@ def membership_beside(lab: Lab, targets: int = 3, models: int = 100) -> dict[str
         areas.append(curve.auc)
         rates.append(curve.tpr_at[0.01])
     return {
-        "models": 2 * models, "targets": len(X), "auc": areas, "mean auc": float(np.mean(areas)),
+        "models": 2 * models, "attacked": len(X), "auc": areas, "mean auc": float(np.mean(areas)),
         "true positives at 1 %": rates,
     }  # fmt: skip
 

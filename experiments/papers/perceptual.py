@@ -44,12 +44,18 @@ class _Arrays(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         makers: dict[tuple[str, str], Callable[..., Any]] = {
             ("numpy.core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
+            ("numpy._core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
             ("numpy", "ndarray"): np.ndarray,
             ("numpy", "dtype"): np.dtype,
         }
         if (module, name) not in makers:
             raise InvalidInput(f"{ARCHIVE} holds {module}.{name}, which is no array.")
         return makers[module, name]
+
+
+def arrays(content: bytes) -> Any:
+    """What a pickle holds, where that is arrays in dictionaries and nothing else."""
+    return _Arrays(io.BytesIO(content)).load()
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def load(data_dir: str | Path | None = None) -> Lpips:
         content = b"" if stream is None else stream.read()
     if hashlib.sha256(content).hexdigest() != CHECKSUM:
         raise InvalidInput(f"{path} is not the published archive; delete it and download it again.")
-    parts = _Arrays(io.BytesIO(content)).load()
+    parts = arrays(content)
     layers = [parts["AlexNet_0"][f"Conv_{place}"] for place in range(5)]
     return Lpips(
         tuple(torch.from_numpy(layer["kernel"].copy()).permute(3, 2, 0, 1) for layer in layers),

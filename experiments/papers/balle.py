@@ -90,7 +90,7 @@ LINES = (
     Factor("learning rate 0.01, no momentum", 0.0041, {"learning_rate": 0.01, "momentum": 0.0}),
     Factor("learning rate 0.2, no momentum", 0.0063, {"momentum": 0.0}),
     Factor("1,000 fixed", 0.0094, runs=88),
-    Factor("width 1", 0.0079, {"widths": [784, 1, 10]}, runs=ONE_UNIT_RUNS, each=4, diagonal=True),
+    Factor("width 1", 0.0079, {"widths": [784, 1, 10]}, runs=ONE_UNIT_RUNS, each=3, diagonal=True),
     Factor("width 100", 0.0079, {"widths": [784, 100, 10]}, each=2, diagonal=True),
     Factor("250 epochs", 0.0121, {"epochs": 250}),
     Factor("10,000 fixed (the paper's default)", 0.0089, fixed=10_000, each=2, diagonal=True, runs=60),

@@ -17,7 +17,8 @@ from divulge.informed.released_view import ReleasedView
 from divulge.training.batched.shared_setup import encode
 
 _CLOSE = 0.7  # labels at least this much as similar as the best are tried
-_CANDIDATES = 3  # labels tried, at most; two where the first layer has one unit
+_UNSURE = 0.5  # difference of the scores of two labels below which both are tried, where the first layer has one unit
+_CANDIDATES = 3  # labels tried, at most
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class LabelGuess:
         similarity = means if self.similar is None else self.similar.similarity(target)
         best = similarity.topk(min(_CANDIDATES, similarity.shape[1]), dim=1)
         if isinstance(self.similar, DoubledRows):
-            two = best.indices[:, :2]
-            return two[:, 0], torch.zeros_like(similarity, dtype=torch.bool).scatter(1, two, value=True)
+            two, close = best.indices[:, :2], best.values[:, :2] > best.values[:, :1] - _UNSURE
+            return two[:, 0], torch.zeros_like(similarity, dtype=torch.bool).scatter(1, two, close)
         close = best.values >= best.values[:, :1] - (1 - _CLOSE) * best.values[:, :1].abs()
         tried = torch.zeros_like(similarity, dtype=torch.bool).scatter(1, best.indices, close)
         return best.indices[:, 0], tried.scatter(1, means.argmax(dim=1, keepdim=True), value=True)

@@ -32,7 +32,7 @@ PAPERS = (
     Experiment("milli", "Milli et al. 2019: figures 1 to 4; section 5", 7, "milli", "mnist, cifar10"),
     Experiment("chen", "Chen et al. 2021: Theorem 1; random networks, clusters and bumps", 10, "worst_case"),
     Experiment("jayaram", "Jayaram et al. 2020: figures 1, 2 and 3", 6, "span", "mnist"),
-    Experiment("balle", "Balle et al. 2022: tables II and III, figures 5 and 7, appendices B, C, K and L", 240,
+    Experiment("balle", "Balle et al. 2022: tables II, III, IV, IX, figures 5, 7, 11, 20, appendices B, C, K, L", 300,
                "informed", "mnist, fashion-mnist, cifar10"),
     Experiment("balle-dp", "Balle et al. 2022: figures 9, 10 and 15, and the bounds of section VII", 14,
                "protection", "mnist, cifar10"),
@@ -57,6 +57,7 @@ BENCHMARKS = (
     Experiment("informed", "Balle et al. 2022, Theorems 1 and 8; beside ART", 5, "informed"),
     Experiment("informed_networks", "shadow models, ridge and inverted training on 50 targets", 8, "informed", "mnist"),
     Experiment("informed_optimisers", "inverted training under Adam, AdamW, RMSprop and Nesterov", 5, "informed"),
+    Experiment("informed_unknown_draws", "inverted training after dropout and augmentation", 1, "informed"),
     Experiment(
         "known_start",
         "training pictures out of the difference of two checkpoints",

@@ -31,7 +31,7 @@ from divulge.informed.released_view import flat_weights
 from divulge.informed.shadow_models.training import Shadows
 from divulge.training import Recipe
 from divulge.training.batched.shared_setup import with_row
-from experiments.papers import balle_networks
+from experiments.papers import balle_lines, balle_networks, balle_pictures, balle_unknown_start
 from experiments.papers.balle_pages import judged, table
 from experiments.papers.balle_zero_gradients import zero_gradients
 from experiments.plan import Plan
@@ -43,6 +43,8 @@ DEFAULT: dict[str, Any] = {
 }  # fmt: skip
 RUNS = 58
 """Training runs of the direct attack a target; its first guesses are shared by all targets."""
+ONE_UNIT_RUNS = 400
+"""The same at width 1, where a run is cheap and the way to the weights bends most."""
 PAPER = {"elu": 0.0094, "relu": 0.0182}
 COUNT = {"elu": 100, "relu": 24}
 """Targets of the reconstructors, by activation."""
@@ -60,6 +62,10 @@ class Factor:
     first: int = 0
     """How many targets are passed over, because something was tried on them."""
     runs: float = RUNS
+    each: int = balle_lines.TARGETS
+    """Targets of each fixed set and initialisation (``balle_lines``)."""
+    diagonal: bool = False
+    """Whether each of three fixed sets has one initialisation of its own, not three."""
     unknown: str = ""
     """"start" or "order": what of the training the adversary does not know."""
     pretrained: bool = False
@@ -73,12 +79,23 @@ FACTORS = (
     Factor("learning rate 0.01", 0.0049, {"learning_rate": 0.01}, targets=5),
     Factor("learning rate 0.01, no momentum", 0.0041, {"learning_rate": 0.01, "momentum": 0.0}, targets=5),
     Factor("learning rate 0.2, no momentum", 0.0063, {"momentum": 0.0}, targets=5),
-    Factor("width 1", 0.0079, {"widths": [784, 1, 10]}, targets=5),
+    Factor("width 1", 0.0079, {"widths": [784, 1, 10]}, targets=5, runs=ONE_UNIT_RUNS),
     Factor("width 100", 0.0079, {"widths": [784, 100, 10]}, targets=2),
     Factor("batches of 128, known seed", None, {"batch_size": 128, "momentum": 0.0}, targets=2),
     Factor("batches of 128, unknown seed", None, {"batch_size": 128, "momentum": 0.0}, runs=24, unknown="order"),
     Factor("unknown initial weights", 0.0695, unknown="start"),
 )
+LINES = (
+    Factor("learning rate 0.01", 0.0049, {"learning_rate": 0.01}),
+    Factor("learning rate 0.01, no momentum", 0.0041, {"learning_rate": 0.01, "momentum": 0.0}),
+    Factor("learning rate 0.2, no momentum", 0.0063, {"momentum": 0.0}),
+    Factor("1,000 fixed", 0.0094, runs=88),
+    Factor("width 1", 0.0079, {"widths": [784, 1, 10]}, runs=ONE_UNIT_RUNS, each=3, diagonal=True),
+    Factor("width 100", 0.0079, {"widths": [784, 100, 10]}, each=2, diagonal=True),
+    Factor("250 epochs", 0.0121, {"epochs": 250}),
+    Factor("10,000 fixed (the paper's default)", 0.0089, fixed=10_000, each=2, diagonal=True, runs=60),
+)
+"""The lines that are attacked over three fixed sets and three initialisations."""
 
 
 def run(plan: Plan) -> dict[str, Any]:
@@ -95,10 +112,15 @@ def run(plan: Plan) -> dict[str, Any]:
         "shadow models, ReLU": lambda: shadow_curve(lab, "relu"),
         "direct from shadow models, ReLU": lambda: from_shadows(lab, "relu"),
         "gradient norms (appendix L)": lambda: gradient_norms(lab),
-        "zero gradients (figure 22)": lambda: zeros_in_gradients(lab),
+        "zero gradients (figure 22)": lambda: zero_gradients(*_pictures(lab, 8)[:3], lab.out),
         "out-of-distribution shadows": lambda: other_distribution(lab),
         "reconstructor networks (figure 5)": lambda: balle_networks.curve(lab),
+        "LPIPS (figure 5)": lambda: balle_networks.metrics(lab),
         "another fixed set (figure 12)": lambda: balle_networks.carried_over(lab),
+        "unknown initial weights (table III)": lambda: balle_unknown_start.unknown_start(lab),
+        "membership beside (figure 11)": lambda: balle_unknown_start.membership_beside(lab),
+        **balle_lines.lines(lab, list(LINES)),
+        **balle_pictures.lines(lab, _pictures),
     }
     plan.check(list(tasks))
     path = out / "results.json"
@@ -362,10 +384,6 @@ def cifar_network(lab: Lab) -> dict[str, Any]:
         "fit_seconds": attack.seconds,
         **judged(attack(lab.released(recipe, known, targets)), targets, known, shape=(3, 32, 32)),
     }  # fmt: skip
-
-
-def zeros_in_gradients(lab: Lab) -> dict[str, Any]:
-    return zero_gradients(*_pictures(lab, 8)[:3], lab.out)
 
 
 def _pictures(lab: Lab, count: int) -> tuple[Recipe, Rows, Rows, Rows]:

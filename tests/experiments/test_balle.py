@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from experiments.papers import balle, balle_networks
+from experiments.papers import balle, balle_lines, balle_networks, balle_pictures, balle_unknown_start
 from experiments.plan import Plan
 from sklearn.datasets import load_digits
 
@@ -62,17 +62,23 @@ def test_the_curve_of_the_reconstructors_goes_on_where_it_was(lab, monkeypatch):
 def test_a_run_goes_on_where_it_was(lab, monkeypatch):
     done = []
     monkeypatch.setattr(balle, "FACTORS", (balle.Factor("one", None),))
+    monkeypatch.setattr(balle, "LINES", (balle.Factor("one", None),))
+    monkeypatch.setattr(balle_pictures, "LINES", (balle_pictures.PictureLine("one", None),))
+    monkeypatch.setattr(balle, "_pictures", lambda lab, count: (lab, lab, lab, lab))
     for name in ("shadow_curve", "from_shadows"):
         monkeypatch.setattr(balle, name, lambda lab, activation, name=name: done.append(name) or {"curve": {}})
     others = (
-        "black_box", "cifar", "cifar_network", "gradient_norms", "other_distribution", "direct_line",
-        "zeros_in_gradients",
+        "black_box", "cifar", "cifar_network", "gradient_norms", "other_distribution", "direct_line", "zero_gradients",
     )  # fmt: skip
-    for module, names in ((balle, others), (balle_networks, ("curve", "carried_over"))):
+    modules = (
+        (balle, others), (balle_networks, ("curve", "carried_over", "metrics")), (balle_lines, ("line",)),
+        (balle_pictures, ("picture_line",)), (balle_unknown_start, ("unknown_start", "membership_beside")),
+    )  # fmt: skip
+    for module, names in modules:
         for name in names:
             monkeypatch.setattr(module, name, lambda lab, *more, name=name: done.append(name) or {"spearman": 0.0})
     balle.run(Plan(lab.out))
     first = len(done)
     balle.run(Plan(lab.out))
-    assert len(done) == first == 13
-    assert len(json.loads((lab.out / "results.json").read_text())) == 13
+    assert len(done) == first == 18
+    assert len(json.loads((lab.out / "results.json").read_text())) == 18

@@ -8,7 +8,8 @@ model's answers on probe rows instead of its weights.
 
 The label comes from comparing the unknown row's effect on the model with the effects of known rows (``similar_rows``).
 Where those cannot be computed without training (logits, convolutions), the effects of the class means take their place.
-Where labels come close, a trial search with each decides. A search that ends far off is repeated from the class mean.
+A first layer of one unit is trained with each known row doubled (``doubled_rows``). Where labels come close, a trial
+search with each decides. A search that ends far off is repeated from the class mean.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from divulge.core.validation import checked_choice, checked_seed
 from divulge.informed import checks
 from divulge.informed.inversion import gauss_newton, row_covariance
 from divulge.informed.inversion.label_guess import LabelGuess
-from divulge.informed.inversion.search import NEAR, TRIAL_RUNS, Search, starting_rows
+from divulge.informed.inversion.search import TRIAL_RUNS, Search, starting_rows
 from divulge.informed.inversion.training_function import training_function
 from divulge.informed.inversion.unused_inputs import UnusedInputs
 from divulge.informed.released_view import Access, probe_rows, released_view
@@ -164,10 +165,11 @@ def direct(
     if labels is not None:
         places = search.guess.places_of(labels, len(models))
     else:
-        places, z, cost = search.find_labels(target, min(TRIAL_RUNS, runs / 2))
+        places, z, cost = search.find_labels(target, runs)
     if labels is not None or not (isinstance(start, str) and start == "guess"):
         z = starting_rows(start, search, target, places, seed).to(target.dtype)
-    restart = isinstance(start, str) and start == "guess" and search.prior is None and runs >= 2 * TRIAL_RUNS
+    guessed = isinstance(start, str) and start == "guess"
+    restart = (guessed or search.one_unit) and search.prior is None and runs >= 2 * TRIAL_RUNS
     found: list[Record] = []
     for first in range(0, len(models), search.training.together):
         part = slice(first, first + search.training.together)
@@ -178,7 +180,7 @@ def direct(
         unrecovered, spent = search.unrecovered_error(result, z[part], places[part])
         cost[part] += spent
         found += _records(search, result, unrecovered, target[part], places[part], X, seed, known=labels is not None)
-    shared, seconds = len(search.guess.names) / len(found), (time.perf_counter() - started) / len(found)
+    shared, seconds = search.guess.runs / len(found), (time.perf_counter() - started) / len(found)
     found = [
         replace(record, seconds=seconds, training_runs=record.training_runs + shared + float(extra))
         for record, extra in zip(found, cost, strict=True)
@@ -221,15 +223,16 @@ def _records(
     """One record for each target; ``known`` says that the labels were given."""
     records = []
     anyway = checks.nearest(X)
-    unsure = "" if known or not search.one_unit else _ONE_UNIT
+    guessed = search.one_unit and not known
     sizes = search.seen(target).norm(dim=1)
     for row in range(len(target)):
         left = float(result.misfit[row] / sizes[row])
-        expected = result.misfit[row].square() / result.curvature[row] + unrecovered[row]
+        curvature = result.weakest[row] if search.one_unit else result.curvature[row]
+        expected = result.misfit[row].square() / curvature + unrecovered[row]
         predicted = float(expected) / search.training.inputs
-        if left > NEAR and search.prior is None:  # with noise, what is left over is noise for the most part
+        if left > search.near and search.prior is None:  # with noise, what is left over is noise for the most part
             predicted = max(predicted, anyway)
-        doubt = checks.doubt(predicted, anyway, left) or unsure
+        doubt = checks.doubt(predicted, anyway, left) or (_ONE_UNIT if guessed and left > search.near else "")
         reason = doubt and doubt + _LIMITS
         x, label = result.z[row].to(torch.float64), search.guess.names[int(places[row])]
         records.append(

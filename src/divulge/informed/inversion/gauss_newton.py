@@ -62,6 +62,8 @@ class Inversion:
     """|theta* - theta(z)| of each row [B]."""
     curvature: Tensor
     """The median squared stretch of J over the directions explored [B]."""
+    weakest: Tensor
+    """The smallest squared stretch of J over all combinations of the newest directions [B]."""
     runs: float
     """Training runs spent on each row."""
     steps: int
@@ -92,20 +94,20 @@ def invert(
     size = target.norm(dim=1).clamp(min=torch.finfo(target.dtype).tiny)
     value = _objective(target - run.theta, z, prior)
     misfit = (target - run.theta).norm(dim=1)
-    curvature, taken = torch.ones_like(size), 0
+    curvature, weakest, taken = torch.ones_like(size), torch.ones_like(size), 0
     while bool((misfit > tolerance * size).any()):
         steps = int(min(inner, (runs - used - 2) / (2 * run.share)))
         if steps < 1:
             break
         step, spent, curvature = _gauss_newton_step(run, target - run.theta, z, bounds, prior, explored, steps)
-        used, taken = used + spent, taken + steps
+        used, taken, weakest = used + spent, taken + steps, explored.weakest(inner)
         z, value, gained, spent = _line_search(train, run, target, z, step, value, bounds, prior, runs - used)
         used += spent
         misfit = (target - run.theta).norm(dim=1)
         report("inverting training", used, runs, misfit=f"{float((misfit / size).median()):.1e}")
         if not gained:
             break
-    return Inversion(z, misfit, curvature, used, taken)
+    return Inversion(z, misfit, curvature, weakest, used, taken)
 
 
 def unrecovered_share(run: DifferentiableRun, difference: Tensor, steps: int, metric: Metric | None = None) -> Tensor:

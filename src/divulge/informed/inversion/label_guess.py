@@ -10,12 +10,14 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from divulge.core.errors import InvalidInput, WrongShape
+from divulge.informed.inversion.doubled_rows import DoubledRows
 from divulge.informed.inversion.similar_rows import SimilarRows
 from divulge.informed.inversion.training_function import MlpTraining, TrainingFunction
 from divulge.informed.released_view import ReleasedView
 from divulge.training.batched.shared_setup import encode
 
 _CLOSE = 0.7  # labels at least this much as similar as the best are tried
+_UNSURE = 0.5  # difference of the scores of two labels below which both are tried, where the first layer has one unit
 _CANDIDATES = 3  # labels tried, at most
 
 
@@ -33,8 +35,8 @@ class LabelGuess:
     """What each mean row does to the view of the model [labels, F]."""
     examples: Tensor
     """One known row of each label [labels, d]."""
-    similar: SimilarRows | None
-    """What the known rows would do, where that needs no training run."""
+    similar: SimilarRows | DoubledRows | None
+    """What the known rows would do, where that needs no training run or the first layer has one unit."""
 
     @classmethod
     def of(cls, training: TrainingFunction, view: ReleasedView, X: Tensor, y: Tensor, *, noisy: bool) -> LabelGuess:
@@ -45,9 +47,13 @@ class LabelGuess:
         encoded = encode(training.recipe, torch.tensor(names), training.outputs).T.to(training.dtype)
         theta = view.image(training.train(means, encoded))
         examples = torch.stack([flat[y == name][0] for name in names])
-        similar = None
+        similar: SimilarRows | DoubledRows | None = None
         if isinstance(training, MlpTraining) and view.probes is None and not noisy:
-            similar = SimilarRows.of(training.setup, X, torch.tensor([names.index(label) for label in y.tolist()]))
+            owner = torch.tensor([names.index(label) for label in y.tolist()])
+            if training.setup.widths[1] == 1:
+                similar = DoubledRows.of(training, view, X, owner, encoded)
+            else:
+                similar = SimilarRows.of(training.setup, X, owner)
         return cls(names, means, encoded, theta, examples, similar)
 
     def candidates(self, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,9 +64,17 @@ class LabelGuess:
         means = normalize(target, dim=1) @ normalize(self.theta, dim=1).T
         similarity = means if self.similar is None else self.similar.similarity(target)
         best = similarity.topk(min(_CANDIDATES, similarity.shape[1]), dim=1)
+        if isinstance(self.similar, DoubledRows):
+            two, close = best.indices[:, :2], best.values[:, :2] > best.values[:, :1] - _UNSURE
+            return two[:, 0], torch.zeros_like(similarity, dtype=torch.bool).scatter(1, two, close)
         close = best.values >= best.values[:, :1] - (1 - _CLOSE) * best.values[:, :1].abs()
         tried = torch.zeros_like(similarity, dtype=torch.bool).scatter(1, best.indices, close)
         return best.indices[:, 0], tried.scatter(1, means.argmax(dim=1, keepdim=True), value=True)
+
+    @property
+    def runs(self) -> int:
+        """Training runs that the comparison took, for all targets together."""
+        return len(self.names) + (self.similar.runs if isinstance(self.similar, DoubledRows) else 0)
 
     def start(self, target: Tensor, places: Tensor) -> Tensor:
         """The row to start from under each label [B, d]."""

@@ -87,6 +87,15 @@ class ExploredDirections:
         self.curvatures = [*self.curvatures, curvature][-most:]
         self.scale = torch.stack(self.curvatures).nanmedian(dim=0).values.nan_to_num(nan=1.0)
 
+    def weakest(self, newest: int) -> Tensor:
+        """The smallest curvature of J^T J on the span of the newest directions [B]: its smallest Ritz value."""
+        P = torch.stack(self.directions[-newest:], dim=2).to(torch.float64)
+        Q = torch.stack(self.images[-newest:], dim=2).to(torch.float64)
+        _, images, dependent = _orthogonal(P, Q)
+        square = images.transpose(1, 2) @ images + torch.diag_embed(dependent * Q.square().sum(dim=(1, 2))[:, None])
+        smallest: Tensor = torch.linalg.eigvalsh(square)[:, 0]
+        return smallest.clamp(min=0).to(self.scale)
+
     def preconditioner(self, free: Tensor, prior: Prior | None) -> Preconditioner:
         """An approximate inverse of J^T J on the entries that are ``free`` to move.
 
@@ -110,11 +119,7 @@ class ExploredDirections:
         P, Q = P / torch.where(gone, 1.0, length), Q / torch.where(gone, torch.inf, length)
         scale = torch.where(gone[:, 0], torch.nan, Q.square().sum(dim=1)).nanmedian(dim=1).values
         scale = scale.nan_to_num(nan=1.0).clamp(min=torch.finfo(P.dtype).tiny)[:, None]
-        basis, R = torch.linalg.qr(P)
-        diagonal = R.diagonal(dim1=1, dim2=2).abs()
-        R = R + torch.diag_embed((diagonal < _DEPENDENT) * 1.0)
-        images = torch.linalg.solve_triangular(R.transpose(1, 2), Q.transpose(1, 2), upper=False).transpose(1, 2)
-        images = images * (diagonal >= _DEPENDENT)[:, None, :]
+        basis, images, _ = _orthogonal(P, Q)
         curvature, turn = torch.linalg.eigh(images.transpose(1, 2) @ images)
         flat = curvature < _FLOOR * scale
         inverse = torch.where(flat, 1 / scale, 1 / curvature.clamp(min=torch.finfo(curvature.dtype).tiny))
@@ -127,3 +132,14 @@ class ExploredDirections:
             return product
 
         return apply
+
+
+def _orthogonal(P: Tensor, Q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """An orthonormal basis of directions P [B, d, m], its images by those of P, Q, and which columns depend on others;
+    the images of those are zero."""
+    basis, R = torch.linalg.qr(P)
+    diagonal = R.diagonal(dim1=1, dim2=2).abs()
+    dependent = diagonal < _DEPENDENT
+    R = R + torch.diag_embed(dependent * 1.0)
+    images = torch.linalg.solve_triangular(R.transpose(1, 2), Q.transpose(1, 2), upper=False).transpose(1, 2)
+    return basis, images * ~dependent[:, None, :], dependent

@@ -20,11 +20,13 @@ from divulge.informed.result import Record
 
 TRIAL_RUNS = 24
 """Training runs of a trial search under one label, at most."""
-NEAR = 0.2
-"""The largest unexplained share at which the derivative still says how far off the row is."""
+_TRIAL_ONE_UNIT = 70  # the same for one unit, whose first steps say little
 _TRIAL_INNER = 5  # conjugate gradient steps a round in a trial search
 _INNER, _INNER_RELU = 7, 5  # the same in the search itself; fewer for ReLU, whose map is rough
 _INNER_SAMPLED, _INNER_UNROLLED = 20, 10  # more where a step is cheap, or J ill-conditioned
+_NEAR = 0.2  # the largest unexplained share at which the derivative still says how far off the row is
+_INNER_ONE_UNIT = 24  # one unit: a dozen strong directions and one weak one, beside a multiple of the identity
+_NEAR_ONE_UNIT = 0.01  # one unit: the training runs bend so much that searches end in valleys beyond this
 _MEASURED, _MEASURED_STEPS = 6, 10  # rows and steps for which the unrecovered share is measured
 
 
@@ -72,15 +74,16 @@ class Search:
     def find_labels(self, target: Tensor, runs: float) -> tuple[Tensor, Tensor, Tensor]:
         """The index of each target's label, the row to continue from, and the training runs spent on each.
 
-        Every label in question gets a trial search of at most ``runs`` training runs; the smallest misfit decides.
+        Every label in question gets a trial search, of no more than half of ``runs``; the smallest misfit decides.
         """
+        most, inner = (_TRIAL_ONE_UNIT, None) if self.one_unit else (TRIAL_RUNS, _TRIAL_INNER)
         places, tried = self.guess.candidates(self.seen(target))
         z, cost = self.guess.start(target, places), torch.zeros(len(target))
         least = [float("inf")] * len(target)
         pairs = torch.nonzero(tried & (tried.sum(dim=1, keepdim=True) > 1))
         for rows, labels in (part.T for part in torch.split(pairs, self.training.together) if len(part)):
             begin = self.guess.start(target[rows], labels)
-            result = self(target[rows], begin, labels, runs, _TRIAL_INNER)
+            result = self(target[rows], begin, labels, min(most, runs / 2), inner)
             for pair, row in enumerate(rows.tolist()):
                 cost[row] += result.runs
                 if float(result.misfit[pair]) < least[row]:
@@ -92,13 +95,14 @@ class Search:
 
         Returns the training runs that this took for each row.
         """
-        far = torch.nonzero(result.misfit > NEAR * self.seen(target).norm(dim=1))[:, 0]
+        far = torch.nonzero(result.misfit > self.near * self.seen(target).norm(dim=1))[:, 0]
         cost = torch.zeros(len(target))
         if len(far):
             second = self(target[far], self.guess.means[places[far]], places[far], runs)
             better = second.misfit < result.misfit[far]
             for old, new in (
                 (result.z, second.z), (result.misfit, second.misfit), (result.curvature, second.curvature),
+                (result.weakest, second.weakest),
             ):  # fmt: skip
                 old[far[better]] = new[better]
             cost[far] = second.runs
@@ -129,10 +133,17 @@ class Search:
         return isinstance(self.training, MlpTraining) and self.training.setup.widths[1] == 1
 
     @property
+    def near(self) -> float:
+        """The largest unexplained share at which the derivative still says how far off the row is."""
+        return _NEAR_ONE_UNIT if self.one_unit else _NEAR
+
+    @property
     def _inner(self) -> int:
         """Conjugate gradient steps a round."""
         if not isinstance(self.training, MlpTraining):
             return _INNER_UNROLLED
+        if self.one_unit:
+            return _INNER_ONE_UNIT
         if self.training.recipe.activation == "relu":
             return _INNER_RELU
         return _INNER if self.training.sample is None else _INNER_SAMPLED

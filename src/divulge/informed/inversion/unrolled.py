@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from divulge.core.errors import UnsupportedModel
 from divulge.core.optim import ADDED, BETAS, SMOOTHING
@@ -51,8 +52,11 @@ class UnrolledTraining:
         if recipe.privacy is not None and recipe.batch_size is not None and recipe.batch_size <= len(X):
             raise UnsupportedModel("Private training samples its batches in secret; no run repeats them.")
         model = (recipe.initial_model() if start is None else start).to(dtype).eval()
-        if any(True for _ in model.buffers()) or any(isinstance(layer, nn.Dropout) for layer in model.modules()):
-            raise UnsupportedModel("Training with batch normalisation or dropout cannot be inverted: it is not a sum.")
+        if any(True for _ in model.buffers()) or any(isinstance(layer, _DropoutNd) for layer in model.modules()):
+            raise UnsupportedModel(
+                "Training with batch normalisation or dropout cannot be inverted: the former is no sum over rows, and "
+                "the masks of the latter are unknown."
+            )
         rows = shaped(X.to(dtype), model)
         with torch.no_grad():
             outputs = model(rows[:1]).shape[1]

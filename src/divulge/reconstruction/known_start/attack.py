@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from divulge.core.errors import UnsupportedModel, WrongShape
 from divulge.core.images import picture_shape
 from divulge.reconstruction.known_start import labels, pictures, tables, trained_front
+from divulge.reconstruction.known_start.assignment import corrected, rows_tell_mixtures, single_row, unclaimed
 from divulge.reconstruction.known_start.derivatives import derivatives_of, signs
 from divulge.reconstruction.known_start.difference import LayerPair, Span, Spectrum, difference, span_of
 from divulge.reconstruction.known_start.evidence import OUTSIDE, Evidence, evidence
@@ -33,16 +34,7 @@ from divulge.reconstruction.known_start.inversion import invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
 from divulge.reconstruction.known_start.notes import notes_of, reason_of
 from divulge.reconstruction.known_start.one_hot import categorical
-from divulge.reconstruction.known_start.search import (
-    ROUNDS,
-    Factors,
-    Separate,
-    corrected,
-    rows_tell_mixtures,
-    search,
-    single_row,
-    unclaimed,
-)
+from divulge.reconstruction.known_start.search import ROUNDS, Factors, Separate, search
 from divulge.reconstruction.known_start.verdicts import check
 from divulge.reconstruction.matching import correlation
 from divulge.reconstruction.result import Reconstruction

@@ -175,7 +175,7 @@ def reconstruct(
         restarts=max(len(numbers), 1), method="known-start", seed=seed, seconds=time.perf_counter() - started,
         mean=None if bounds is None else bounds.mean, value_range=_as_numbers(value_range),
         shape=shape or _shape_of(layer.input_shape), certified=found.certified, everything=answer.everything,
-        notes=notes_of(spectrum, found.certified, layer, numbers),
+        notes=notes_of(spectrum, found.certified, layer, numbers, n),
         reason=reason_of(found.evidence, found.certified, layer),
         facts={"layer": layer.name, "gap": spectrum.ratio, "decay": spectrum.decay, **answer.facts,
                "features": layer.features is not None},
@@ -322,13 +322,16 @@ def _with_mean(bounds: ValueBounds | None, span: Span, factors: Factors) -> Valu
     """The bounds with a mean: none was subtracted if the inputs lie in the range, otherwise the inferred one."""
     if bounds is None or bounds.mean is not None:
         return bounds
-    c = factors.exact if len(factors.exact) else factors.separated
-    X = span.inputs(torch.linalg.pinv(factors.rows.q.T) if factors.sure == span.rank else c)
-    low, high = torch.as_tensor(bounds.low).to(X), torch.as_tensor(bounds.high).to(X)
-    over = ((low - 0.1 * bounds.width > X) | (high + 0.1 * bounds.width < X)).double().mean(dim=1)
-    zero = torch.zeros(span.input_dim).to(X)
-    if float(over.median()) < 0.05:
-        return ValueBounds(bounds.low, bounds.high, zero)
+    low, high = (torch.as_tensor(end).to(span.V) for end in (bounds.low, bounds.high))
+    zero = torch.zeros(span.input_dim).to(span.V)
+    first = factors.exact if len(factors.exact) else factors.separated
+    assembled = torch.linalg.pinv(factors.rows.q.T) if factors.sure else first
+    for c in (first, assembled):
+        X = span.inputs(c)
+        over = ((low - 0.1 * bounds.width > X) | (high + 0.1 * bounds.width < X)).double().mean(dim=1)
+        if float(over.median()) < 0.05:
+            return ValueBounds(bounds.low, bounds.high, zero)
+    X = span.inputs(assembled if factors.sure == span.rank else first)
     return ValueBounds(bounds.low, bounds.high, infer_mean(X, bounds.low, bounds.high, zero))
 
 

@@ -30,7 +30,7 @@ from divulge.reconstruction.known_start.derivatives import derivatives_of, signs
 from divulge.reconstruction.known_start.difference import LayerPair, Span, Spectrum, difference, span_of
 from divulge.reconstruction.known_start.evidence import OUTSIDE, Evidence, evidence
 from divulge.reconstruction.known_start.grid import grid_of
-from divulge.reconstruction.known_start.inversion import invert
+from divulge.reconstruction.known_start.inversion import FEWER_STEPS, STEPS, invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
 from divulge.reconstruction.known_start.notes import notes_of, reason_of
 from divulge.reconstruction.known_start.one_hot import categorical
@@ -200,7 +200,10 @@ def _pictures(
     """The pictures behind the features that were found; of a trained extractor the better of its two ends."""
     tried = models[1:] if layer.frozen else models
     ends = (-math.inf, math.inf) if bounds is None else _ends(bounds)
-    inverted = [invert(features_of(model, layer.name), found.X, layer.input_shape, ends) for model in tried]
+    steps = STEPS if layer.frozen else FEWER_STEPS
+    inverted = [
+        invert(features_of(model, layer.name), found.X, layer.input_shape, ends, steps=steps) for model in tried
+    ]
     missed = torch.stack([each[1] for each in inverted])
     best = missed.argmin(dim=0)
     X = torch.stack([each[0] for each in inverted])[best, torch.arange(len(best))]
@@ -263,6 +266,8 @@ def _best(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | N
         sure &= rows_tell_mixtures(span, known, inputs, torch.cat([factors.separated, factors.others]))
         hypotheses += [_judged(span, pair, factors, each, sure, bounds) for each in (assembled, inputs)]
     chosen = min(hypotheses, key=lambda found: (-int(found.certified.sum()), float(found.evidence.penalty.mean())))
+    if not bool(chosen.certified.any()):
+        chosen = _with_exact(span, pair, factors.missing, chosen, bounds, sure=False)
     chosen = _with_exact(span, pair, factors.doubted, chosen, bounds, sure=False)
     return _with_exact(span, pair, factors.exact, chosen, bounds, sure=True)
 
@@ -278,7 +283,8 @@ def _with_exact(
         return found
     likeness = correlation(found.X, X)
     keep = (likeness.max(dim=1).values < SAME).nonzero()[:, 0]
-    order = torch.argsort(found.certified[keep].double() + found.evidence.confidence[keep], descending=True)
+    score = found.certified[keep].double() + found.evidence.confidence[keep]
+    order = torch.argsort(score, descending=True, stable=True)
     keep = keep[order][: max(span.rank - len(X), 0)]
     own = evidence(X, None, pair, bounds)
     return Found(

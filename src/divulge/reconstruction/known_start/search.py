@@ -66,6 +66,8 @@ class Factors:
     """Coordinates [k, r] of inputs that are certain by their own values."""
     doubted: Tensor
     """Coordinates of inputs with the same values that may be sums of others."""
+    missing: Tensor
+    """Coordinates of inputs that are unlike these two, as all rows together determine them."""
 
 
 @dataclass
@@ -293,6 +295,13 @@ class _Pool:
         c: Tensor = torch.linalg.pinv((q if len(q) == self.span.rank else self.rows.q).T)
         return c[torch.isfinite(self.span.inputs(c)).all(dim=1)]
 
+    def missing(self) -> Tensor:
+        """Of the inputs that all rows together determine, those that are farthest from certain ones, one for each."""
+        if len(self.exact) == 0 or len(self.rows) < self.span.rank > len(self._likely()):
+            return self.exact[:0]
+        c = self.unknown(self.assembled())
+        return c[self._outside(c, self.exact).argsort(descending=True)[: self.span.rank - len(self.exact)]]
+
     def decode_assembled(self, seed: int) -> None:
         """Pictures of whole levels near those that all rows together determine: a wrong row mixes its own in."""
         if self.grid is None or self.complete or len(self.rows) < self.span.rank > len(self._likely()):
@@ -357,5 +366,5 @@ def search(
     pool.add_rows_of_exact()
     doubted = pool.dependent()
     return Factors(
-        pool.rows, pool.sure, separated, torch.cat(others), pool.exact[~doubted], pool.exact[doubted]
+        pool.rows, pool.sure, separated, torch.cat(others), pool.exact[~doubted], pool.exact[doubted], pool.missing()
     )  # fmt: skip

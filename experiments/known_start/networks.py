@@ -103,8 +103,8 @@ SETTINGS = {
         )
         for control in ("another start", "shuffled difference") for told in (False, True)
     },
-    "CIFAR-10, 200": Setting("cifar10", 200, networks=2),
-    "CIFAR-10, 500": Setting("cifar10", 500, networks=1, seconds=600.0),
+    "CIFAR-10, 200": Setting("cifar10", 200, networks=2, seconds=3600.0),
+    "CIFAR-10, 500": Setting("cifar10", 500, networks=2, seconds=3600.0),
 }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def best(
     """The answer when the first rows of q [r, r] are certain, and the inputs were separated so far."""
     X = span.inputs(separated)
     found = rows.measured(span, q, pair.highest(X), rows.informative(span))
-    return attack._best(span, pair, Factors(found, certain, separated, *[separated[:0]] * 3), bounds)
+    return attack._best(span, pair, Factors(found, certain, separated, *[separated[:0]] * 4), bounds)
 
 
 def test_inputs_beside_missing_rows_are_not_certified() -> None:

@@ -77,3 +77,25 @@ def test_samples_far_from_the_range_are_no_success(few_digits: Digits, descended
     assert "range" in found.reason
     right = reconstruction.from_weights(descended(start, X, y), start=start, value_range=(-2.0, 2.0))
     assert right.success
+
+
+@pytest.mark.parametrize("n", [7, 10])
+def test_another_number_than_the_difference_shows_is_told(n: int, few_digits: Digits, descended: Train) -> None:
+    X, y = few_digits(8, 1)
+    start = plain()
+    model = descended(start, X, y)
+    found = reconstruction.from_weights(model, start=start, n=n)
+    assert any("shows 8 inputs" in note for note in found.notes)
+    right = reconstruction.from_weights(model, start=start, n=8)
+    assert not any("shows" in note for note in right.notes)
+
+
+def test_inputs_that_sink_into_the_rounding_are_told(few_digits: Digits, descended: Train) -> None:
+    X, y = few_digits(30, 1)
+    start = plain()
+    found = reconstruction.from_weights(descended(start, X / 2000, y), start=start)
+    assert found.rank < 30
+    assert any("more inputs than the" in note for note in found.notes)
+    right = reconstruction.from_weights(descended(start, X, y), start=start)
+    assert right.rank == 30
+    assert not any("more inputs than the" in note for note in right.notes)

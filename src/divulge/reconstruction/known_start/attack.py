@@ -25,24 +25,16 @@ from torch import Tensor, nn
 from divulge.core.errors import UnsupportedModel, WrongShape
 from divulge.core.images import picture_shape
 from divulge.reconstruction.known_start import labels, pictures, tables, trained_front
+from divulge.reconstruction.known_start.assignment import corrected, rows_tell_mixtures, single_row, unclaimed
 from divulge.reconstruction.known_start.derivatives import derivatives_of, signs
 from divulge.reconstruction.known_start.difference import LayerPair, Span, Spectrum, difference, span_of
 from divulge.reconstruction.known_start.evidence import OUTSIDE, Evidence, evidence
 from divulge.reconstruction.known_start.grid import grid_of
-from divulge.reconstruction.known_start.inversion import invert
+from divulge.reconstruction.known_start.inversion import FEWER_STEPS, STEPS, invert
 from divulge.reconstruction.known_start.layers import ChangedLayer, changed_layer, features_of
 from divulge.reconstruction.known_start.notes import notes_of, reason_of
 from divulge.reconstruction.known_start.one_hot import categorical
-from divulge.reconstruction.known_start.search import (
-    ROUNDS,
-    Factors,
-    Separate,
-    corrected,
-    rows_tell_mixtures,
-    search,
-    single_row,
-    unclaimed,
-)
+from divulge.reconstruction.known_start.search import ROUNDS, Factors, Separate, search
 from divulge.reconstruction.known_start.verdicts import check
 from divulge.reconstruction.matching import correlation
 from divulge.reconstruction.result import Reconstruction
@@ -183,7 +175,7 @@ def reconstruct(
         restarts=max(len(numbers), 1), method="known-start", seed=seed, seconds=time.perf_counter() - started,
         mean=None if bounds is None else bounds.mean, value_range=_as_numbers(value_range),
         shape=shape or _shape_of(layer.input_shape), certified=found.certified, everything=answer.everything,
-        notes=notes_of(spectrum, found.certified, layer, numbers),
+        notes=notes_of(spectrum, found.certified, layer, numbers, n),
         reason=reason_of(found.evidence, found.certified, layer),
         facts={"layer": layer.name, "gap": spectrum.ratio, "decay": spectrum.decay, **answer.facts,
                "features": layer.features is not None},
@@ -208,7 +200,10 @@ def _pictures(
     """The pictures behind the features that were found; of a trained extractor the better of its two ends."""
     tried = models[1:] if layer.frozen else models
     ends = (-math.inf, math.inf) if bounds is None else _ends(bounds)
-    inverted = [invert(features_of(model, layer.name), found.X, layer.input_shape, ends) for model in tried]
+    steps = STEPS if layer.frozen else FEWER_STEPS
+    inverted = [
+        invert(features_of(model, layer.name), found.X, layer.input_shape, ends, steps=steps) for model in tried
+    ]
     missed = torch.stack([each[1] for each in inverted])
     best = missed.argmin(dim=0)
     X = torch.stack([each[0] for each in inverted])[best, torch.arange(len(best))]
@@ -271,6 +266,8 @@ def _best(span: Span, pair: LayerPair, factors: Factors, bounds: ValueBounds | N
         sure &= rows_tell_mixtures(span, known, inputs, torch.cat([factors.separated, factors.others]))
         hypotheses += [_judged(span, pair, factors, each, sure, bounds) for each in (assembled, inputs)]
     chosen = min(hypotheses, key=lambda found: (-int(found.certified.sum()), float(found.evidence.penalty.mean())))
+    if not bool(chosen.certified.any()):
+        chosen = _with_exact(span, pair, factors.missing, chosen, bounds, sure=False)
     chosen = _with_exact(span, pair, factors.doubted, chosen, bounds, sure=False)
     return _with_exact(span, pair, factors.exact, chosen, bounds, sure=True)
 
@@ -286,7 +283,8 @@ def _with_exact(
         return found
     likeness = correlation(found.X, X)
     keep = (likeness.max(dim=1).values < SAME).nonzero()[:, 0]
-    order = torch.argsort(found.certified[keep].double() + found.evidence.confidence[keep], descending=True)
+    score = found.certified[keep].double() + found.evidence.confidence[keep]
+    order = torch.argsort(score, descending=True, stable=True)
     keep = keep[order][: max(span.rank - len(X), 0)]
     own = evidence(X, None, pair, bounds)
     return Found(
@@ -330,13 +328,16 @@ def _with_mean(bounds: ValueBounds | None, span: Span, factors: Factors) -> Valu
     """The bounds with a mean: none was subtracted if the inputs lie in the range, otherwise the inferred one."""
     if bounds is None or bounds.mean is not None:
         return bounds
-    c = factors.exact if len(factors.exact) else factors.separated
-    X = span.inputs(torch.linalg.pinv(factors.rows.q.T) if factors.sure == span.rank else c)
-    low, high = torch.as_tensor(bounds.low).to(X), torch.as_tensor(bounds.high).to(X)
-    over = ((low - 0.1 * bounds.width > X) | (high + 0.1 * bounds.width < X)).double().mean(dim=1)
-    zero = torch.zeros(span.input_dim).to(X)
-    if float(over.median()) < 0.05:
-        return ValueBounds(bounds.low, bounds.high, zero)
+    low, high = (torch.as_tensor(end).to(span.V) for end in (bounds.low, bounds.high))
+    zero = torch.zeros(span.input_dim).to(span.V)
+    first = factors.exact if len(factors.exact) else factors.separated
+    assembled = torch.linalg.pinv(factors.rows.q.T) if factors.sure else first
+    for c in (first, assembled):
+        X = span.inputs(c)
+        over = ((low - 0.1 * bounds.width > X) | (high + 0.1 * bounds.width < X)).double().mean(dim=1)
+        if float(over.median()) < 0.05:
+            return ValueBounds(bounds.low, bounds.high, zero)
+    X = span.inputs(assembled if factors.sure == span.rank else first)
     return ValueBounds(bounds.low, bounds.high, infer_mean(X, bounds.low, bounds.high, zero))
 
 

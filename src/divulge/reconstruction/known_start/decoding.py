@@ -29,6 +29,8 @@ CHECKED = 64
 """Certain numbers that every hypothesis must agree with."""
 STEPS = 8
 """Steps for each direction."""
+ENDED, WHOLE = 8, 0.02
+"""Hypotheses that are returned, and the mean distance from whole levels from which on only the best one is."""
 FORGETTING = 16
 """Steps after which the numbers that are settled are left out."""
 
@@ -60,6 +62,8 @@ class _Beam:
     """[w, w]."""
     variance: Tensor
     """Of the numbers, [k]."""
+    kept: float = 0.0
+    """The logarithm of the probability that the true hypothesis was kept, of what was left at each step."""
 
     def drop_contradicted(self) -> None:
         """Keep the hypotheses that contradict the fewest certain numbers."""
@@ -93,6 +97,7 @@ class _Beam:
         moved = number.round()[:, None] + torch.arange(-reach, reach + 1).to(number) - number[:, None]
         scores = self.score[:, None] - moved.square() / (2 * (variance + NOISE**2))
         best = scores.flatten().topk(min(BEAM, scores.numel()))
+        self.kept += float(best.values.logsumexp(0) - scores.flatten().logsumexp(0))
         spread = self.covariance @ self.ways[:, place]
         gain = spread / (variance + NOISE**2)
         self.mean = self.mean[best.indices // moved.shape[1]] + moved.flatten()[best.indices, None] * gain
@@ -101,12 +106,17 @@ class _Beam:
         self.variance = (self.variance - (spread @ self.ways).square() / (variance + NOISE**2)).clamp_min(0)
 
 
-def decoded(levels: Tensor, ways: Tensor, shape: tuple[int, ...], end: float = math.inf) -> tuple[Tensor, bool]:
-    """Whole levels [d] near ``levels`` [d] in the directions ``ways`` [w, d], for pictures of a shape.
+def decoded(
+    levels: Tensor, ways: Tensor, shape: tuple[int, ...], end: float = math.inf, *, lost: float = -math.inf
+) -> tuple[Tensor, bool]:  # fmt: skip
+    """Whole levels [k, d] near ``levels`` [d] in the directions ``ways`` [w, d], for pictures of a shape.
+
+    The first of them are those that the numbers fit best, the others, if any, whole ones that they fit too.
 
     The coefficients of the directions are normally distributed with variance 1. Stops when ``time.perf_counter()``
-    reaches ``end``. The second result says whether the numbers decided: it is False where more hypotheses agree with
-    all of them than are kept, so that the levels are those of any of them.
+    reaches ``end``, and where the logarithm of the probability that the true hypothesis was kept falls below ``lost``.
+    The second result says whether the numbers decided: it is False where more hypotheses agree with all of them than
+    are kept, so that the levels are those of any of them.
     """
     width = len(ways)
     numbers = combinations(torch.cat([levels[None], ways]), shape)
@@ -115,12 +125,14 @@ def decoded(levels: Tensor, ways: Tensor, shape: tuple[int, ...], end: float = m
         numbers[1:].square().sum(dim=0),
     )  # fmt: skip
     for step in range(STEPS * width + 20):
-        if float(beam.variance.max()) < SETTLED**2 or time.perf_counter() > end:
+        if float(beam.variance.max()) < SETTLED**2 or time.perf_counter() > end or beam.kept < lost:
             break
         if step % FORGETTING == FORGETTING - 1:
             beam.forget_settled()
         beam.drop_contradicted()
         beam.take(beam.next())
     ended = levels + beam.mean @ ways
-    best = (ended - ended.round()).abs().mean(dim=1).argmin()
-    return ended[best].round(), len(beam.mean) < BEAM
+    off = (ended - ended.round()).abs().mean(dim=1)
+    order = off.argsort(stable=True)[:ENDED]
+    order = order[(off[order] < WHOLE) | (torch.arange(len(order)) == 0)]
+    return ended[order].round(), len(beam.mean) < BEAM or beam.kept < lost

@@ -17,7 +17,9 @@ from divulge.core import progress
 from divulge.core.optim import Descent
 from divulge.reconstruction.known_start.layers import Features
 
-STEPS = 400
+STEPS, FEWER_STEPS = 1000, 400
+"""Steps of the descent: as a rule, and where the features are not exact anyway. 20 pictures behind a max-pool (seed
+6000): 13 above SSIM 0.9 after 400, 15 after 1000."""
 POLISH = 120
 RATE = 0.05
 SMOOTHNESS, FADED_AT = 0.3, 0.8

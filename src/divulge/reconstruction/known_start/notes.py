@@ -15,6 +15,11 @@ FAR = 0.1
 """The root mean square distance from the range, as a share of its width, or the share of the features that is missed,
 from which on a sample is no input."""
 
+FAINT = 1000.0
+"""The ratio of the singular values at the gap, in single precision, below which some may have sunk into rounding.
+Inputs that are all seen leave 10,000 and more (40 to 100 pictures), those that are not 3 to 500 (digits of values below
+1/255)."""
+
 
 def reason_of(evidence: Evidence, certified: Tensor, layer: ChangedLayer) -> str:
     """Why the samples are none of the inputs; empty where one of them may be."""
@@ -30,8 +35,10 @@ def reason_of(evidence: Evidence, certified: Tensor, layer: ChangedLayer) -> str
     )
 
 
-def notes_of(spectrum: Spectrum, certified: Tensor, layer: ChangedLayer, numbers: list[int]) -> tuple[str, ...]:
-    """What the user should know. ``numbers`` are those of directions that were separated where n was not known."""
+def notes_of(
+    spectrum: Spectrum, certified: Tensor, layer: ChangedLayer, numbers: list[int], n: int | None
+) -> tuple[str, ...]:  # fmt: skip
+    """What the user should know. ``numbers`` are those of directions that were separated where ``n`` was not told."""
     notes = [f"{int(certified.sum())} of {len(certified)} inputs are certified."]
     if not math.isclose(spectrum.decay, 1.0, abs_tol=1e-8):
         notes.append(f"Weight decay shrank the start by a factor of {spectrum.decay:.6f}, which was undone.")
@@ -44,6 +51,16 @@ def notes_of(spectrum: Spectrum, certified: Tensor, layer: ChangedLayer, numbers
         notes.append(
             "There is more than rounding in the difference beside the inputs, so they are not exact: it was trained in "
             "half precision, noise was added, or there were more inputs."
+        )
+    elif n is not None and n != spectrum.rank and spectrum.exact and spectrum.ratio >= FAINT:
+        notes.append(
+            f"The difference shows {spectrum.rank} inputs, but n = {n} were looked for: so some samples are mixtures, "
+            "or inputs are left out."
+        )
+    elif n is None and spectrum.ratio < FAINT and precision.stored(layer.pair.W) == "float32":
+        notes.append(
+            f"The singular values fall to the rounding of the weights without a wide gap (largest ratio "
+            f"{spectrum.ratio:.1f}), so there may be more inputs than the {spectrum.rank} that show."
         )
     notes += _format_notes(layer.pair)
     if layer.features is not None:

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from divulge.core import progress
 from divulge.reconstruction.known_start import one_hot, rows, sparse
+from divulge.reconstruction.known_start.assignment import SHARED, corrected, rows_tell_mixtures, single_row, unmixed
 from divulge.reconstruction.known_start.derivatives import Derivatives
 from divulge.reconstruction.known_start.difference import LayerPair, Span
-from divulge.reconstruction.known_start.grid import Grid
+from divulge.reconstruction.known_start.grid import PATIENCE, Grid
 from divulge.reconstruction.known_start.rows import Rows, Weights
 from divulge.reconstruction.matching import correlation
 
@@ -38,15 +39,8 @@ ALONE: tuple[Weights, ...] = (
 """What leads the search for rows, in turn: as a rule, and after large steps."""
 OFF = 0.05
 """The same share for an input that is certain by its row: a unit that comes on in the last steps is hardly moved."""
-MISSING, PARTNER = 0.05, 0.5
-"""The share of the inputs or rows that may be missing for others to be certain, and the correlation with a missing one
-from which on an input may be a mixture with it."""
-DOUBTFUL = 16
+DOUBTFUL = (4, 16)
 """Rows with the fewest zeros that are taken for wrong when pictures of whole levels are looked for."""
-SHARED = 1e-4
-"""The share of a row in a certain input, of 1, from which on the row is not another input's."""
-MIXED = 0.1
-"""The share of a second row in an input, of the first, up to which the first one is taken for that of the input."""
 DEPENDENT = 1e-3
 """The part of a row, of 1, that others must leave for it to count as another one."""
 ROUNDS = 10
@@ -72,6 +66,8 @@ class Factors:
     """Coordinates [k, r] of inputs that are certain by their own values."""
     doubted: Tensor
     """Coordinates of inputs with the same values that may be sums of others."""
+    missing: Tensor
+    """Coordinates of inputs that are unlike these two, as all rows together determine them."""
 
 
 @dataclass
@@ -90,7 +86,7 @@ class _Pool:
     by_levels: Tensor
     """Those of them that are certain by their levels."""
     own: Tensor
-    """Directions [k, r] of the rows of certain inputs that were looked for last."""
+    """Directions [k, r] of the rows of certain inputs that were looked for last, those with most zeros first."""
     candidates: Tensor
     """Coordinates of all candidates so far."""
     sure: int = 0
@@ -117,7 +113,8 @@ class _Pool:
         rest, own = rows.frames(self.span, self.exact)
         bare = ~self._has_row(self.exact)
         found.append(self._from(self.exact[bare], own[bare], weights, self.exact))
-        self.own = found[-1].take((found[-1].zeros >= rows.least(own.shape[2])).nonzero()[:, 0]).q
+        order = found[-1].zeros.argsort(descending=True)
+        self.own = found[-1].take(order[found[-1].zeros[order] >= rows.least(own.shape[2])]).q
         bare = ~self._has_row(c)
         found.append(self._from(c[bare], rest.expand(int(bare.sum()), -1, -1), weights, torch.cat([placed, c])))
         self._reduce(rows.join(found))
@@ -141,13 +138,24 @@ class _Pool:
 
         Certain inputs that have no certain row are kept out of it by their most likely row.
         """
-        q = self.rows.q[: self.sure]
-        if len(self.own):
-            rest = self.own - (self.own @ torch.linalg.pinv(q)) @ q if len(q) else self.own
-            q = torch.cat([q, self.own[rest.norm(dim=1) > DEPENDENT]])
+        q = self._likely()
         keep = torch.linalg.svd(q)[2][len(q) :] if len(q) else torch.eye(self.span.rank).to(q)
         basis: Tensor = torch.linalg.qr((keep * self.span.S).T)[0].T
         return basis
+
+    def _likely(self) -> Tensor:
+        """Directions of certain rows, then of the most likely rows of certain inputs that have none of these."""
+        q = self.rows.q[: self.sure]
+        for own in self.own:
+            rest = own - (own @ torch.linalg.pinv(q)) @ q if len(q) else own
+            if float(rest.norm()) > DEPENDENT:
+                q = torch.cat([q, own[None]])
+        return q
+
+    def add_rows_of_exact(self) -> None:
+        """The missing rows, where all inputs are certain."""
+        if self.sure < len(self.exact) == self.span.rank:
+            self._reduce(rows.join([self.rows, *self._from_inverse(self.exact)]))
 
     def _off(self, X: Tensor) -> Tensor:
         """How many units the inputs X [m, d] leave off, [m]: their rows vanish at no others."""
@@ -234,10 +242,23 @@ class _Pool:
     def _few_missing(self, known: Tensor) -> Tensor:
         """Whether certain inputs are no mixtures with those that are not among the ``known`` [k] ones of them, [k]."""
         missing = self.span.rank - int(known.sum())
-        basis = torch.linalg.qr((self.exact[known] * self.span.S).T)[0]
-        p = self.candidates * self.span.S
-        outside = (p - (p @ basis) @ basis.T).norm(dim=1) / p.norm(dim=1)
+        outside = self._outside(self.candidates, self.exact[known])
         return unmixed(self.span, self.exact, self.candidates[outside.argsort(descending=True)[:missing]], missing)
+
+    def _outside(self, c: Tensor, known: Tensor) -> Tensor:
+        """The share of candidates c [m, r] that is no combination of the ``known`` inputs [k, r], [m]."""
+        basis = torch.linalg.qr((known * self.span.S).T)[0]
+        p = c * self.span.S
+        share: Tensor = (p - (p @ basis) @ basis.T).norm(dim=1) / p.norm(dim=1)
+        return share
+
+    def _most_unknown(self, c: Tensor) -> Tensor:
+        """Those of the candidates c [m, r] with the largest share that certain inputs leave, in their order.
+
+        As many as inputs are missing, and some more: others are combinations of inputs that are certain already.
+        """
+        count = self.span.rank - len(self.exact) + PATIENCE
+        return c[self._outside(c, self.exact).argsort(descending=True)[:count].sort().values]
 
     def _by_row(self, c: Tensor) -> Tensor:
         """Whether inputs with coordinates c [m, r] have a certain row of their own, [m].
@@ -263,23 +284,32 @@ class _Pool:
 
     def snap_assembled(self, seed: int) -> None:
         """Pictures of whole levels next to those that all rows together determine."""
-        if self.grid is None or self.complete or len(self.rows) < self.span.rank:
+        if self.grid is None or self.complete or len(self.rows) < self.span.rank > len(self._likely()):
             return
-        c = self._assembled()
+        c = self.assembled()
         self.keep_on_grid(self.grid.snapped(c), c, seed)
 
-    def _assembled(self) -> Tensor:
-        """Coordinates of the inputs that all rows together determine."""
-        c: Tensor = torch.linalg.pinv(self.rows.q.T)
+    def assembled(self) -> Tensor:
+        """Coordinates of the inputs that all rows together determine, those of the most likely rows if they are all."""
+        q = self._likely()
+        c: Tensor = torch.linalg.pinv((q if len(q) == self.span.rank else self.rows.q).T)
         return c[torch.isfinite(self.span.inputs(c)).all(dim=1)]
+
+    def missing(self) -> Tensor:
+        """Of the inputs that all rows together determine, those that are farthest from certain ones, one for each."""
+        if len(self.exact) == 0 or len(self.rows) < self.span.rank > len(self._likely()):
+            return self.exact[:0]
+        c = self.unknown(self.assembled())
+        return c[self._outside(c, self.exact).argsort(descending=True)[: self.span.rank - len(self.exact)]]
 
     def decode_assembled(self, seed: int) -> None:
         """Pictures of whole levels near those that all rows together determine: a wrong row mixes its own in."""
-        if self.grid is None or self.complete or len(self.rows) < self.span.rank:
+        if self.grid is None or self.complete or len(self.rows) < self.span.rank > len(self._likely()):
             return
-        c = self._assembled()
-        doubtful = c[max(self.sure, self.span.rank - DOUBTFUL) :]
-        self.keep_on_grid(self.grid.decoded(self.unknown(c), doubtful, self.end), c, seed)
+        c = self.assembled()
+        for count in DOUBTFUL:
+            doubtful = c[max(self.sure, self.span.rank - count) :]
+            self.keep_on_grid(self.grid.decoded(self.unknown(c), doubtful, self.end), c, seed)
 
     def decode_separated(self, c: Tensor, separated: Tensor, seed: int) -> None:
         """Pictures of whole levels near candidates c, then near separated ones cleaned of those known.
@@ -294,58 +324,9 @@ class _Pool:
         self.keep_on_grid(self.grid.decoded(self.unknown(c), c, self.end), c, seed)
         while self.cleaned_of < len(self.exact) and not self.complete:
             self.cleaned_of = len(self.exact)
-            near = self.grid.cleaned(self.unknown(separated), self.exact)
+            near = self.grid.cleaned(self._most_unknown(self.unknown(separated)), self.exact)
             wrong = torch.cat([self.exact, near])
             self.keep_on_grid(self.grid.decoded(near, wrong, self.end), separated, seed)
-
-
-def single_row(c: Tensor, rows_known: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the rows [g, r] the one with the largest share in each input [m, r], [m], and whether it is the only one."""
-    if len(rows_known) == 0:
-        return torch.zeros(len(c), dtype=torch.long), torch.zeros(len(c), dtype=torch.bool)
-    shares = (c @ rows_known.T).abs() / c.norm(dim=1, keepdim=True)
-    largest = shares.topk(min(2, len(rows_known)), dim=1)
-    only: Tensor = (largest.values[:, 0] > SHARED) & (largest.values[:, 1:] < MIXED * largest.values[:, :1]).all(dim=1)
-    return largest.indices[:, 0], only
-
-
-def corrected(rows_known: Tensor, c: Tensor) -> Tensor:
-    """One candidate for each certain row [g, r]: the nearest of c [m, r], moved to agree with all certain rows."""
-    if len(rows_known) == 0:
-        return c[:0]
-    Q = rows_known.T
-    agreement = c @ Q
-    nearest = (agreement.abs() / c.norm(dim=1, keepdim=True)).argmax(dim=0)
-    picked = c[nearest] / agreement[nearest].diagonal()[:, None]
-    wanted = torch.eye(len(rows_known)).to(Q) - picked @ Q
-    result: Tensor = picked + wanted @ torch.linalg.pinv(Q)
-    return result
-
-
-def unclaimed(rows_known: Tensor, c: Tensor, count: int) -> Tensor:
-    """The ``count`` candidates of c [m, r] in which the certain rows [g, r] have the smallest share."""
-    share = (c @ rows_known.T).abs().amax(dim=1) / c.norm(dim=1)
-    return c[share.argsort()[:count].sort().values]
-
-
-def rows_tell_mixtures(span: Span, rows_known: Tensor, c: Tensor, candidates: Tensor) -> Tensor:
-    """Whether inputs c [m, r] of certain rows [g, r] are no mixtures with inputs whose rows are missing, [m]."""
-    missing = span.rank - len(rows_known)
-    return unmixed(span, c, unclaimed(rows_known, candidates, missing) if missing else c[:0], missing)
-
-
-def unmixed(span: Span, c: Tensor, rest: Tensor, missing: int) -> Tensor:
-    """Whether inputs c [m, r] are no mixtures with the ``missing`` ones, for which ``rest`` [k, r] are candidates, [m].
-
-    Where y is a brighter copy of x up to the end of the range, 3 x - 2 y is in the range too, has more zeros than
-    either, whole levels, and the row of x. Only y tells that it is a mixture. So few inputs may be missing, and none
-    that is like it.
-    """
-    if missing == 0 or missing > MISSING * span.rank or len(rest) == 0:
-        return torch.full((len(c),), missing == 0)
-    rest = rest[torch.isfinite(span.inputs(rest)).all(dim=1)]
-    likeness: Tensor = correlation(span.inputs(c), span.inputs(rest)).abs().amax(dim=1)
-    return likeness < PARTNER
 
 
 def search(
@@ -379,9 +360,11 @@ def search(
             break
         within = pool.unexplained()
         if len(within) == 0:
-            break
-        fresh = within / span.S if len(within) == 1 else separate(within, number + 1)
+            within, fresh = None, pool.assembled()
+        else:
+            fresh = within / span.S if len(within) == 1 else separate(within, number + 1)
+    pool.add_rows_of_exact()
     doubted = pool.dependent()
     return Factors(
-        pool.rows, pool.sure, separated, torch.cat(others), pool.exact[~doubted], pool.exact[doubted]
+        pool.rows, pool.sure, separated, torch.cat(others), pool.exact[~doubted], pool.exact[doubted], pool.missing()
     )  # fmt: skip

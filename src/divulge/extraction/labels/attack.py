@@ -41,7 +41,7 @@ REPAIR_CHECKS = 200
 """Points of the copy's boundary that are asked from both sides before it is repaired or accepted."""
 DEEPER_CHECKS = 10
 """How many times as many fresh rows verify a copy with several hidden layers: neurons may show in rarer regions."""
-REPAIRS = 3
+REPAIRS = 6
 """How often a copy is mended with rows that verification contradicts, and verified anew."""
 REPEATED_ROWS, REPEATS = 24, 4
 """Rows that are asked several times before anything else, to see wrong labels."""
@@ -101,7 +101,7 @@ class LabelAttack:
                 break
             before, self.network = self.network, self.repair(wrong)
             spent, repaired = self._verified()
-            if (repaired.rows, repaired.least) < (measured.rows, measured.least):
+            if repaired.shares < measured.shares:
                 self.network = before
                 break
             asked, measured = spent, repaired

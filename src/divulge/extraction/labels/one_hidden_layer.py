@@ -211,7 +211,7 @@ class OneHiddenLayer:
         """The output layer, and which points it was fitted to: those far off are left out, worst first."""
         tolerances = self.survey.tolerances
         keep = np.ones(len(points), bool)
-        determined = self.layer is not None and self.layer.gap < DETERMINED
+        determined = self.layer is not None and self.layer.gap < DETERMINED and not self.layer.flat
         if determined and self.network is not None and len(self.network.W) <= len(W):
             explained = self.network.distance(points, pairs, tolerances.spread) < tolerances.tight
             keep = with_all_neurons(explained, points @ W.T + b > 0) if 2 * explained.sum() > len(points) else keep

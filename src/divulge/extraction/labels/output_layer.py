@@ -27,6 +27,9 @@ ABSENT = 1e-7
 """Coefficient of a neuron in a facet's normal, relative to the largest, below which the neuron is off."""
 PRESENT = 1e-4
 """Coefficient above which it is on."""
+FLAT, MOST_OPEN, LOOKED_AT = 1e-6, 32, 256
+"""Solutions whose slopes at the points are below this share of the largest are flat there. They are told from others
+where no more than so many solutions are left, at so many points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +47,8 @@ class OutputLayer:
     """The scale of the columns [(k - 1) width]."""
     affine: Array
     """Directions of the linear part [n, d]."""
+    flat: int = 0
+    """Solutions that were left out because they are flat at all points: points elsewhere may need them."""
 
     def openness(self, points: Array, pairs: Array) -> Array:
         """What equations of further points [n, d] would say of the solutions that are left [n, m]."""
@@ -97,15 +102,35 @@ def solve_output(
     if len(rows) > rows.shape[1]:
         rows = np.asarray(np.linalg.qr(rows, mode="r"))
     _, singular, vt = np.linalg.svd(rows, full_matrices=True)
-    null = (vt[-1] / size).reshape(classes - 1, width)
-    null /= np.linalg.norm(null)
     full = len(singular) == (classes - 1) * width
     gap = math.inf
     if full:
         gap = float(singular[-1] / singular[-2]) if len(singular) > 1 else 0.0
     left = max(1 + (gap > DETERMINED), int((singular < OPEN).sum())) if full else len(vt) - len(singular)
-    network = LabelNetwork(W.copy(), b.copy(), null[:, :h], null[:, h:-1] @ affine, null[:, -1] * spread)
-    return OutputLayer(network, gap, len(extra), vt[len(vt) - left :], size, affine)
+
+    def network(solution: Array) -> LabelNetwork:
+        null = (solution / size).reshape(classes - 1, width)
+        return LabelNetwork(W.copy(), b.copy(), null[:, :h], null[:, h:-1] @ affine, null[:, -1] * spread)
+
+    solutions = vt[len(vt) - left :]
+    if 1 < left <= MOST_OPEN and len(points):
+        solutions = _steepest(solutions, [network(one) for one in solutions], points, pairs)
+        if len(solutions) == 1 and full and len(singular) > left:
+            gap = float(np.linalg.norm(rows @ solutions[0]) / singular[-left - 1])
+    best = solutions[-1] / np.linalg.norm(solutions[-1] / size)
+    return OutputLayer(network(best), gap, len(extra), solutions, size, affine, left - len(solutions))
+
+
+def _steepest(solutions: Array, networks: Sequence[LabelNetwork], points: Array, pairs: Array) -> Array:
+    """The solutions [m, n] that are left, without those that are flat at all points, the steepest last.
+
+    A neuron that is on wherever some class is compared with others adds relu(z) - z to it there, which is zero. Labels
+    say nothing of such a part, so that the solution has none of it.
+    """
+    chosen = np.linspace(0, len(points) - 1, min(len(points), LOOKED_AT)).astype(int)
+    slopes = np.stack([n.difference(points[chosen], pairs[chosen])[1].ravel() for n in networks], axis=1)
+    _, size, mixing = np.linalg.svd(slopes, full_matrices=False)
+    return np.asarray(mixing[size > FLAT * size[0]][::-1] @ solutions) if size[0] > 0 else solutions
 
 
 def _features(W: Array, b: Array, affine: Array, points: Array, spread: float) -> Array:

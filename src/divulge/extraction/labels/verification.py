@@ -80,6 +80,11 @@ class Agreement:
         return min(self.rows, self.own, *self.near.values())
 
     @property
+    def shares(self) -> tuple[float, float]:
+        """The smaller share of whole rows, and the smallest of all: the copy with larger ones is better."""
+        return min(self.rows, self.own), self.least
+
+    @property
     def complete(self) -> bool:
         return self.least == 1
 
@@ -159,22 +164,26 @@ def agreement(copy: Decides, survey: Survey, checks: int, own: Array | None) -> 
     rows = survey.rows(checks)
     truth = survey.ask(rows)
     same = float((truth == copy.labels(rows)).mean())
-    kept = 1.0 if own is None else float((survey.ask(own) == copy.labels(own)).mean())
-    near, compared = {}, 0
+    near, compared, kept = {}, 0, 1.0
     wrong = _segments(survey, rows, truth, np.nonzero(truth != copy.labels(rows))[0])
+    if own is not None:
+        answers = survey.ask(own)
+        right = answers == copy.labels(own)
+        kept = float(right.mean())
+        wrong = wrong or _segments(survey, own, answers, np.nonzero(~right)[0])
     beside = max(10, checks // 10)
     ours = crossings(copy, survey, beside)
     theirs = _target_points(survey, rows, truth, max(5, beside // 10))
     for distance in DISTANCES:
         away = max(distance * survey.tolerances.spread, survey.tolerances.offset)
-        right = [] if ours is None else [_both_sides(copy, ours, survey, away)]
+        beside_both = [] if ours is None else [_both_sides(copy, ours, survey, away)]
         if ours is not None and not wrong:
-            wrong = _around(ours, survey, np.nonzero(~right[0])[0])
+            wrong = _around(ours, survey, np.nonzero(~beside_both[0])[0])
         if theirs is not None:
             points, segments = theirs
-            right.append(_beside(copy, survey, points, away))
-            wrong = wrong or [segments[i] for i in np.nonzero(~right[-1])[0][:MOST_REPAIRS]]
-        joined = np.concatenate(right) if right else np.zeros(0, bool)
+            beside_both.append(_beside(copy, survey, points, away))
+            wrong = wrong or [segments[i] for i in np.nonzero(~beside_both[-1])[0][:MOST_REPAIRS]]
+        joined = np.concatenate(beside_both) if beside_both else np.zeros(0, bool)
         compared = len(joined)
         near[distance] = float(joined.mean()) if compared else 0.0
     balance = float(np.unique(truth, return_counts=True)[1].max() / len(truth))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from divulge.extraction.labels.network import LabelNetwork
-from divulge.extraction.labels.output_layer import OutputLayer, solve_output
+from divulge.extraction.labels.output_layer import DETERMINED, OutputLayer, solve_output, with_sign
 from divulge.extraction.labels.survey import Survey
 from divulge.extraction.labels.tolerances import REACH, Domain, Tolerances
+
+from ...boundary_crossings import crossings
 
 INPUTS, HIDDEN, CLASSES = 8, 6, 5
 
@@ -51,3 +53,18 @@ def test_points_that_are_known_say_nothing_new():
     points, pairs = np.stack([x for x, _ in survey.single]), np.array([pair for _, pair in survey.single])
     said = solved(survey, network).openness(points, pairs)
     assert float(np.abs(said).max()) < 1e-9
+
+
+def test_a_solution_that_is_flat_at_all_points_is_left_out():
+    """Neurons that are on wherever two classes are compared: relu(z) - z solves all equations, and is no part of it."""
+    rng = np.random.default_rng(3)
+    W, b = rng.standard_normal((4, 6)), np.array([0.0, 0.1, -0.2, 30.0])
+    truth = LabelNetwork(W, b, rng.standard_normal((2, 4)), rng.standard_normal((2, 6)), np.array([0.2, -0.1]))
+    points, pairs = crossings(truth, *(2 * rng.standard_normal((2, 4000, 6))), 300)
+    _, normals = truth.difference(points, pairs)
+    layer = solve_output(W, b, points, pairs, 3, normals, np.zeros(4, bool), Tolerances.of(6, 1e-15, 0.0))
+    assert layer.flat > 0
+    assert layer.gap < DETERMINED
+    copy = with_sign(layer.network, points, pairs, normals)
+    rows = 2 * rng.standard_normal((5000, 6))
+    assert float((copy.labels(rows) != truth.labels(rows)).mean()) < 2e-3  # where the neuron is off, which no point is

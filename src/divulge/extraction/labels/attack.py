@@ -40,7 +40,8 @@ MOST_SLICES, COARSE_SLICES = 40, 120
 REPAIR_CHECKS = 200
 """Points of the copy's boundary that are asked from both sides before it is repaired or accepted."""
 DEEPER_CHECKS = 10
-"""How many times as many fresh rows verify a copy with several hidden layers: neurons may show in rarer regions."""
+"""How many times as many fresh rows verify a copy with several hidden layers, or with output weights that the boundary
+leaves open: these may show in rarer regions."""
 REPAIRS = 6
 """How often a copy is mended with rows that verification contradicts, and verified anew."""
 REPEATED_ROWS, REPEATS = 24, 4
@@ -117,7 +118,7 @@ class LabelAttack:
     def _verified(self) -> tuple[Spent, Agreement]:
         """What was asked before, and how far the copy agrees with the target on fresh rows."""
         asked = self.oracle.ledger.snapshot()
-        checks = self.checks * (DEEPER_CHECKS if isinstance(self.network, DeepNetwork) else 1)
+        checks = self.checks * (DEEPER_CHECKS if isinstance(self.network, DeepNetwork) or self._flat() else 1)
         return asked, agreement(self.network, self.survey, checks, self.own)
 
     def _wrong_before(self) -> list[Disagreement]:
@@ -246,12 +247,17 @@ class LabelAttack:
             facts=facts,
         )
 
+    def _flat(self) -> int:
+        """Combinations of output weights that change nothing where the boundary was met."""
+        return self.solver.layer.flat if self.solver.layer is not None else 0
+
     def _not_visible(self) -> str:
         """What labels do not show of the neurons."""
         network = self.network
         if isinstance(network, DeepNetwork):
             return ""
         parts = [reasons.chosen(self.discovery.chosen)] if self.discovery.chosen else []
+        parts += [reasons.flat(self._flat())] if self._flat() else []
         if 0 < len(network.W) <= self.survey.inputs and float(np.abs(network.P).max()) > 0:
             parts.append(reasons.always_on())
         return " ".join(parts)

@@ -113,12 +113,15 @@ def solve_output(
         return LabelNetwork(W.copy(), b.copy(), null[:, :h], null[:, h:-1] @ affine, null[:, -1] * spread)
 
     solutions = vt[len(vt) - left :]
-    if 1 < left <= MOST_OPEN and len(points):
-        solutions = _steepest(solutions, [network(one) for one in solutions], points, pairs)
-        if len(solutions) == 1 and full and len(singular) > left:
-            gap = float(np.linalg.norm(rows @ solutions[0]) / singular[-left - 1])
+    open_ = int((singular < OPEN).sum()) if full else left
+    flat = 0
+    if 1 < open_ <= MOST_OPEN and len(points):
+        steep = _steepest(solutions, [network(one) for one in solutions], points, pairs)
+        flat, solutions = open_ - len(steep), steep
+        if len(solutions) == 1 and full and len(singular) > open_:
+            gap = float(np.linalg.norm(rows @ solutions[0]) / singular[-open_ - 1])
     best = solutions[-1] / np.linalg.norm(solutions[-1] / size)
-    return OutputLayer(network(best), gap, len(extra), solutions, size, affine, left - len(solutions))
+    return OutputLayer(network(best), gap, len(extra), solutions, size, affine, flat)
 
 
 def _steepest(solutions: Array, networks: Sequence[LabelNetwork], points: Array, pairs: Array) -> Array:

@@ -69,6 +69,13 @@ def lowest_layers(found: list[int]) -> str:
     return f"Neurons found of its hidden layers: {layers} (hidden_layers)."
 
 
+def flat(count: int) -> str:
+    which = (
+        "One combination of output weights changes" if count == 1 else f"{count} combinations of output weights change"
+    )
+    return f"{which} nothing where the boundary was met, and the copy has no part of that kind."
+
+
 def always_on() -> str:
     return (
         "The copy has a linear part beside its neurons: it sums up neurons that are on along the whole boundary in the "

@@ -7,6 +7,9 @@ from divulge.extraction.labels.facets import along_axes
 from divulge.extraction.labels.source import LabelSource
 from divulge.extraction.labels.verification import Agreement
 
+RARELY = 0.01
+"""Share of rows up to which a copy that decides otherwise is one that lacks little."""
+
 
 def one_class(label: int, rows: int, unbounded: bool) -> str:
     farther = "rows up to 30 times farther out" if unbounded else "rows near the bounds"
@@ -119,18 +122,8 @@ def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) ->
     if along_axes(discovery.survey.facets):
         return axes()
     far, worst = 1 - measured.rows, 1 - min(measured.near.values(), default=1.0)
-    if measured.rows == measured.own == 1:
-        return (
-            f"The copy decides like the target on all {measured.compared:,} fresh rows, and otherwise next to "
-            f"{round(worst * measured.compared_near):,} of {measured.compared_near:,} points of the boundary: it is "
-            "imprecise there or lacks a neuron that shows rarely, or the target is not a ReLU network with few hidden "
-            "layers."
-        )
-    if measured.rows == 1 and worst == 0:
-        return (
-            f"The copy decides like the target on all {measured.compared:,} fresh rows and next to the boundary, and "
-            f"otherwise on {1 - measured.own:.2%} of the rows in inputs=. Those lie where it was not followed."
-        )
+    if min(measured.rows, measured.own) >= 1 - RARELY:
+        return _rarely_otherwise(measured, worst)
     if discovery.deep:
         return (
             "The boundary bends at hyperplanes that it crosses elsewhere without a bend, and no copy with several "
@@ -140,4 +133,20 @@ def disagrees(measured: Agreement, discovery: Discovery, source: LabelSource) ->
     return (
         f"The copy decides otherwise on {far:.2%} of fresh rows and on {worst:.1%} of rows near the boundary: the "
         "target is not a ReLU network with few hidden layers, or the boundary shows too little of it."
+    )
+
+
+def _rarely_otherwise(measured: Agreement, worst: float) -> str:
+    """Where a copy that decides like the target on nearly all rows decides otherwise."""
+    rows, points = measured.compared, measured.compared_near
+    wrong, alike = round((1 - measured.rows) * rows), ""
+    where = [f"on {wrong:,} of {rows:,} fresh rows"] * (wrong > 0)
+    where += [f"on {1 - measured.own:.2%} of the rows in inputs="] * (measured.own < 1)
+    where += [f"next to {round(worst * points):,} of {points:,} points of the boundary"] * (worst > 0)
+    if not wrong:
+        alike = f"like the target on all {rows:,} fresh rows, and "
+    return (
+        f"The copy decides {alike}otherwise {', '.join(where[:-1])}{' and ' * (len(where) > 1)}{where[-1]}: it is "
+        "imprecise there or lacks a neuron that shows rarely, or the target is not a ReLU network with few hidden "
+        "layers."
     )

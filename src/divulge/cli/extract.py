@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from divulge.cli.common import Json, Out, Quiet, Seed, Workers, deliver_copy, session
-from divulge.cli.target_options import Budget, Connection, Journal, Target, opened, with_connection
+from divulge.cli.target_options import Budget, Connection, Journal, Target, TargetColumn, opened, with_connection
 from divulge.core.errors import DivulgeError, InvalidInput
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from divulge.extraction import Extraction
     from divulge.oracles import Oracle
 
@@ -20,6 +22,8 @@ METHODS = {
     "value": ("default", "paper", "worst-case", "last-layer", "trees", "training", "training-paper"),
     "label": ("default",),
 }
+TAKES_DATA = ("default", "trees")
+"""Exact attacks that may ask around given rows."""
 NOT_COPIED = 3
 
 
@@ -57,8 +61,9 @@ def command(
     ] = None,
     queries: Annotated[str, typer.Option(metavar="10,100", help="training: one copy for each number.")] = "100",
     data: Annotated[
-        str, typer.Option(help="training, trees: inputs like the model's own: a data set, a path, or gaussian.")
+        str, typer.Option(help="Inputs like the model's own, to ask around: a data set, a path, or gaussian.")
     ] = "gaussian",
+    target_column: TargetColumn = None,
     choose: Annotated[str, typer.Option(help="training: which inputs to ask: random, k-means or active.")] = "random",
     ensemble: Annotated[int, typer.Option(help="training: students whose logits are averaged.")] = 1,
     unlabelled: Annotated[
@@ -86,20 +91,20 @@ def command(
             from divulge.cli.extract_by_training import Asked, learn
 
             asked = Asked(
-                student, queries, data, unlabelled, choose, ensemble, steps, guard, access, method, checks or 0, seed,
-                workers,
+                student, queries, data, target_column, unlabelled, choose, ensemble, steps, guard, access, method,
+                checks or 0, seed, workers,
             )  # fmt: skip
             learn(oracle, asked, out=out, json=json, quiet=quiet)
             return
-        like_data = data != "gaussian" and method != "trees"
-        _for_training(student=student, queries=queries != "100", data=like_data, choose=choose != "random",
+        _for_training(student=student, queries=queries != "100", choose=choose != "random",
                       ensemble=ensemble != 1, unlabelled=unlabelled, steps=steps, workers=workers)  # fmt: skip
+        inputs = _inputs(target, data, target_column, method)
         oracle = _guarded(oracle, guard)
         if access == "label":
             from divulge.cli.extract_from_labels import Asked as FromLabels
             from divulge.cli.extract_from_labels import rebuild
 
-            asked_labels = FromLabels(scale=scale, bounds=bounds, checks=checks, seed=seed)
+            asked_labels = FromLabels(inputs=inputs, scale=scale, bounds=bounds, checks=checks, seed=seed)
             rebuild(oracle, asked_labels, out=out, onnx=onnx, json=json, quiet=quiet)
             return
         if method == "last-layer":
@@ -110,11 +115,12 @@ def command(
         if method == "trees":
             from divulge.cli import extract_trees
 
-            extract_trees.rebuild(oracle, data, checks=checks, seed=seed, out=out, json=json, quiet=quiet)
+            extract_trees.rebuild(oracle, inputs, checks=checks, seed=seed, out=out, json=json, quiet=quiet)
             return
         if scale is not None or bounds is not None:
             raise InvalidInput("Only --access label takes --scale and --bounds.")
-        options = {"seed": seed, **({"width": width} if width is not None else {})}
+        options: dict[str, Any] = {"seed": seed, **({"width": width} if width is not None else {})}
+        options |= {"inputs": inputs} if inputs is not None else {}
         try:
             stolen = _attack(oracle, access, method, checks, options)
         except DivulgeError as error:
@@ -126,6 +132,18 @@ def command(
         deliver_copy(stolen, out, _text(stolen, out), onnx=onnx, json_wanted=json, quiet=quiet)
         if not stolen.close:
             raise typer.Exit(NOT_COPIED)
+
+
+def _inputs(target: str, data: str, column: str | None, method: str) -> Tensor | None:
+    """The rows around which an exact attack asks, in the model's own units; None for Gaussian ones."""
+    if data == "gaussian":
+        return None
+    if method not in TAKES_DATA:
+        raise InvalidInput(f"--method {method} takes no --data, because it chooses its own inputs; leave it out.")
+    from divulge.datasets import provenance
+
+    known = provenance.data_of_model(target, data, target=column)
+    return None if known is None else known.train.X
 
 
 def _guarded(oracle: Oracle, guard: str) -> Oracle:

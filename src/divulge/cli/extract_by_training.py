@@ -26,6 +26,7 @@ class Asked:
     student: str | None
     queries: str
     data: str
+    target: str | None
     unlabelled: str | None
     choose: str
     ensemble: int
@@ -47,21 +48,28 @@ class Asked:
         )  # fmt: skip
 
 
+def _in_own_units(data: str, target: str | None) -> Dataset:
+    """A data set by name, or a table of the user's own with its values as the model takes them."""
+    from divulge import datasets
+
+    dataset = datasets.load(data, target=target)
+    return dataset if data in datasets.names() else dataset.unscaled()
+
+
 def learn(oracle: Oracle, asked: Asked, *, out: Path | None, json: bool, quiet: bool) -> None:
     """One copy for each number of queries, the last of them kept; shows how well each agrees with the target.
 
     Everything is asked first; then the copies are learned, each on a worker if there are any. Fewer queries are the
     first of more, so that with a journal each row is sent once, in this run and in the next.
     """
-    from divulge import datasets
     from divulge.extraction.by_training import rows_of
     from divulge.extraction.students.task import Learned, learn_all
 
     if asked.student is None:
         raise InvalidInput("--method training needs --student: softmax, one-hidden, two-conv, vgg11 or resnet18.")
     counts = _counts(asked.queries)
-    data = None if asked.data == "gaussian" else datasets.load(asked.data)
-    again = None if asked.unlabelled is None else rows_of(oracle, datasets.load(asked.unlabelled).train.X)
+    data = None if asked.data == "gaussian" else _in_own_units(asked.data, asked.target)
+    again = None if asked.unlabelled is None else rows_of(oracle, _in_own_units(asked.unlabelled, asked.target).train.X)
     judge = _Judge(oracle, data, asked.checks)
     inputs = "gaussian" if data is None else data.train.X
     tasks, stopped = _gathered(oracle, asked.student, inputs, counts, asked)

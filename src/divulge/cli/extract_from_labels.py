@@ -12,6 +12,8 @@ from divulge.cli.common import deliver_copy
 from divulge.core.errors import DivulgeError, InvalidInput
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from divulge.extraction import LabelCopy
     from divulge.oracles import Oracle
 
@@ -22,6 +24,7 @@ NOT_COPIED = 3
 class Asked:
     """The options of the command."""
 
+    inputs: Tensor | None
     scale: float | None
     bounds: str | None
     checks: int | None
@@ -35,7 +38,7 @@ def rebuild(oracle: Oracle, asked: Asked, *, out: Path | None, onnx: bool, json:
     checks = {} if asked.checks is None else {"checks": asked.checks}
     try:
         stolen = extraction.from_labels(
-            oracle, seed=asked.seed, scale=asked.scale, bounds=_bounds(asked.bounds), **checks
+            oracle, inputs=asked.inputs, seed=asked.seed, scale=asked.scale, bounds=_bounds(asked.bounds), **checks
         )
     except DivulgeError as error:
         if isinstance(error.partial, extraction.LabelCopy):

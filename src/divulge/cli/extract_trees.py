@@ -11,6 +11,8 @@ from divulge.cli.common import deliver_copy
 from divulge.core.errors import DivulgeError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from divulge.extraction import TreeCopy
     from divulge.oracles import Oracle
 
@@ -18,13 +20,11 @@ NOT_COPIED = 3
 
 
 def rebuild(
-    oracle: Oracle, data: str, *, checks: int | None, seed: int, out: Path | None, json: bool, quiet: bool
+    oracle: Oracle, inputs: Tensor | None, *, checks: int | None, seed: int, out: Path | None, json: bool, quiet: bool
 ) -> None:
     """Rebuild the trees, write and show the copy; exits 3 if it is not exact."""
-    from divulge import datasets
     from divulge.extraction import TreeCopy, from_tree_values
 
-    inputs = None if data == "gaussian" else datasets.load(data).train.X
     verify = {} if checks is None else {"checks": checks}
     try:
         stolen = from_tree_values(oracle, inputs=inputs, seed=seed, **verify)

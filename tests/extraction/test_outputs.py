@@ -98,3 +98,22 @@ def test_logits_are_left_alone_and_nonsense_is_refused():
     assert attack_space(oracle).oracle.oracle is oracle
     with pytest.raises(InvalidInput):
         from_gradients(oracle, outputs="odds")
+
+
+@pytest.mark.parametrize("shows_probability", [False, True])
+def test_corners_are_not_taken_for_the_curvature_of_a_probability(shows_probability):
+    """Answers between 0 and 1 of 400 neurons, so that short segments often hold a corner or two."""
+    X = torch.randn(2000, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for seed in range(30):
+        model = network(20, 400, 1, seed)
+        with torch.no_grad():
+            mean, deviation = model(X).mean(), model(X).std()
+
+        def answers(rows, model=model, mean=mean, deviation=deviation):
+            with torch.no_grad():
+                logit = (model(torch.from_numpy(rows)) - mean) / deviation
+            return (torch.sigmoid(logit) if shows_probability else 0.5 + 0.05 * logit).numpy()
+
+        space = attack_space(divulge.oracle(answers, access="value", input_shape=(20,)), seed=0)
+        seen = space.oracle.value(X[:30])
+        assert space.may_be_probabilities(seen) is shows_probability, seed

@@ -45,6 +45,12 @@ LEAST_PRECISE = 0.25
 FARTHER = (3.0, 10.0, 30.0, 100.0)
 """Where another decision is looked for, in lengths of a typical input, if typical ones all round to the same."""
 HALVINGS = 40
+MOST_CURVED = 0.29
+"""How far from one half a sigmoid is most curved."""
+WIDEST, SCALES, PARABOLA = 1e-3, 6, (9.0, 28.0)
+"""A single output is taken for a probability if it bends like a parabola: four times shorter steps bend it 16 times
+less, twice in a row, on two of three segments. A corner never does: its bends fall about fourfold, and are zero for
+steps that do not reach it."""
 FARTHEST = 1e6
 """How far out an attack may ask that leaves out what is not precise, in lengths of a typical input."""
 NEAREST_REACH, WANTED_REACH = 2.0, 4.0
@@ -178,16 +184,16 @@ class AttackSpace:
         if not bool(((values >= 0) & (values <= 1)).all()) or bool((values == values[0]).all()):
             return False
         rows, seen = self.oracle.answers()
-        nearest = rows[int((seen[:, 0] - 0.5).abs().argmin())]
+        nearest = rows[int(((seen[:, 0] - 0.5).abs() - MOST_CURVED).abs().argmin())]
         generator = torch.Generator().manual_seed(0)
-        ends = []
-        for _ in range(2):
-            step = 1e-3 * torch.randn(self.oracle.input_dim, generator=generator, dtype=torch.float64)
-            y = self.oracle.value(torch.stack([nearest - step, nearest, nearest + step])).to(torch.float64)[:, 0]
-            ends.append((float((y[0] - 2 * y[1] + y[2]).abs()), float((y[2] - y[0]).abs())))
-        flat = all(slope == 0 for _, slope in ends)
-        curved = all(bend > 64 * self.oracle.eps for bend, _ in ends)
-        return curved and not flat
+        wide = WIDEST * (self.oracle.eps / torch.finfo(torch.float64).eps) ** 0.25
+        along = wide * torch.randn(3, 1, self.oracle.input_dim, generator=generator, dtype=torch.float64)
+        scale = torch.tensor([0.0, *(sign * 4.0**-j for sign in (1.0, -1.0) for j in range(SCALES))]).double()
+        y = self.oracle.value((nearest + scale[:, None] * along).flatten(0, 1)).to(torch.float64).reshape(3, -1)
+        bend = (y[:, 1 : SCALES + 1] - 2 * y[:, :1] + y[:, SCALES + 1 :]).abs()
+        parabola = (bend[:, :-1] > PARABOLA[0] * bend[:, 1:]) & (bend[:, :-1] < PARABOLA[1] * bend[:, 1:])
+        parabola &= bend[:, 1:] > 64 * self.oracle.eps
+        return int((parabola[:, 1:] & parabola[:, :-1]).any(dim=1).sum()) >= 2
 
     def as_probabilities(self, seed: int) -> AttackSpace:
         """The same target, asked for the logit behind its single probability."""

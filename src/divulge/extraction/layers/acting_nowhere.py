@@ -5,6 +5,10 @@ answers like a copy whose neuron is off, the target's neuron is off too: w <= -z
 from all other units and a is the unit's activation. The program finds the row in the box at which z + w a is largest,
 for the largest w that all answers allow. If that is not above zero, no w that they allow acts anywhere in the box. Else
 the row is asked, which lowers the largest w: Dinkelbach's method for the least -z / a, a handful of programs.
+
+The same with all signs turned shows that a neuron is on wherever the unit is on, whatever w the answers allow. In the
+last layer w then acts in a sum with the entries of other such neurons at the unit, each times the neuron's weight in
+the output. The sum is all that any answer shows, and all that a copy needs.
 """
 
 from __future__ import annotations
@@ -41,13 +45,11 @@ def acting_nowhere(unseen: dict[int, Array], copy: DeepCopy, Y: Array, agree: Ag
     The copy agrees with the target at rows Y [n, dim]. Layers are gone through from below, up to the first entry that
     may act: what it does to the layers above is not known.
     """
-    below, count = len(copy.stack) - 1 - len(copy.layers), 0
+    count = 0
     for depth in sorted(depth for depth, entries in unseen.items() if 0 < depth < len(copy.layers) and entries.any()):
-        layers = KnownLayers(copy.layers.inputs)
-        for (weight, bias), linear in zip(copy.stack[below : below + depth], copy.layers.linear, strict=False):
-            layers = layers.with_layer(weight, bias, linear)
+        layers = copy.refined_layers.first(depth)
         for neuron in np.flatnonzero(unseen[depth].any(axis=1)).tolist():
-            entries = _Entries(copy, layers, below + depth, neuron, unseen[depth][neuron].copy(), Y, agree, rng)
+            entries = _Entries(copy, layers, depth, neuron, unseen[depth][neuron].copy(), Y, agree, rng)
             for unit in np.flatnonzero(entries.unseen).tolist():
                 report("weights that were never seen", None, None)
                 if not entries.act_nowhere(unit):
@@ -55,6 +57,21 @@ def acting_nowhere(unseen: dict[int, Array], copy: DeepCopy, Y: Array, agree: Ag
                 unseen[depth][neuron, unit] = False
                 count += 1
     return count
+
+
+def acting_in_sums(unseen: Array, copy: DeepCopy, Y: Array, agree: Agree, rng: np.random.Generator) -> Array:
+    """Which ``unseen`` entries [neurons, units] of the last layer act only in sums, over neurons that are all on.
+
+    At units where there is one such entry, it is the sum by itself, unless linear units have a part in it.
+    """
+    depth = len(copy.layers) - 1
+    layers, summed = copy.refined_layers.first(depth), np.zeros(unseen.shape, bool)
+    for neuron in np.flatnonzero(unseen.any(axis=1)).tolist():
+        entries = _Entries(copy, layers, depth, neuron, unseen[neuron].copy(), Y, agree, rng, side=-1.0)
+        for unit in np.flatnonzero(entries.unseen).tolist():
+            report("weights that were never seen", None, None)
+            summed[neuron, unit] = entries.act_nowhere(unit)
+    return summed
 
 
 @dataclass
@@ -67,16 +84,20 @@ class _Rows:
 
 
 class _Entries:
-    """The unseen entries of one neuron, and the largest that the answers so far allow each of them to be."""
+    """The unseen entries of one neuron, and the largest that the answers so far allow each of them to be.
+
+    With ``side`` -1 the neuron is turned over, so that it is taken to be off where it is on.
+    """
 
     def __init__(
-        self, copy: DeepCopy, layers: KnownLayers, place: int, neuron: int, unseen: Array, Y: Array, agree: Agree,
-        rng: np.random.Generator,
+        self, copy: DeepCopy, layers: KnownLayers, depth: int, neuron: int, unseen: Array, Y: Array, agree: Agree,
+        rng: np.random.Generator, side: float = 1.0,
     ) -> None:  # fmt: skip
-        self.copy, self.layers, self.place, self.neuron = copy, layers, place, neuron
+        self.copy, self.layers, self.neuron = copy, layers, neuron
+        self.place = place = len(copy.stack) - 1 - len(copy.layers) + depth
         self.unseen, self.agree, self.rng = unseen, agree, rng
         self.typical = typical_size(Y)
-        self.row, self.bias = copy.stack[place][0][neuron], float(copy.stack[place][1][neuron])
+        self.row, self.bias = side * copy.stack[place][0][neuron], side * float(copy.stack[place][1][neuron])
         self.most = np.where(unseen, np.inf, self.row)
         self.slope = 0.0
         self._lower(Y, agreed=True)

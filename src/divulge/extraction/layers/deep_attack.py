@@ -33,8 +33,7 @@ from divulge.core.progress import report
 from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, FIRST_UNKNOWN, UNSETTLED
 from divulge.extraction.gradients.imprecise_copy import imprecise
-from divulge.extraction.layers.acting_nowhere import BOX, acting_nowhere
-from divulge.extraction.layers.both_on import rows_with_both_on
+from divulge.extraction.layers.acting_nowhere import BOX
 from divulge.extraction.layers.copy_on_layers import copy_on
 from divulge.extraction.layers.deep_copy import DeepCopy
 from divulge.extraction.layers.deep_verification import first_hyperplanes, unusual_rows, where_wrong
@@ -44,10 +43,10 @@ from divulge.extraction.layers.first_layer import MOST_LINES, first_layer
 from divulge.extraction.layers.imprecise_fit import fitted
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.layer_search import LayerSearch
+from divulge.extraction.layers.open_entries import OpenEntries
 from divulge.extraction.layers.polish import parameters, polish
 from divulge.extraction.layers.query_points import nearest_directions
 from divulge.extraction.layers.survey import Survey
-from divulge.extraction.layers.unseen_entries import telling_rows
 from divulge.extraction.result import Extraction
 from divulge.extraction.verification import Verification, row_size, spread, verify
 from divulge.oracles.ledger import Spent
@@ -67,10 +66,6 @@ PRECISE = 1e-12
 """A copy that is off by more than this share of the deviation is polished, though it agrees."""
 LOOSER = 2.0
 """How much farther off a copy of imprecise answers may be after each attempt: weak neurons do not show in them."""
-MOST_UNSEEN = 60
-"""Entries that were never seen are asked about one by one only if they are no more."""
-ENTRY_ROUNDS = 3
-"""How often they are asked about, each time with a copy that was refined by the answers."""
 MOST_WITHHELD = 6
 """Copies whose weights were not all seen that are compared on all rows: each comparison is long."""
 WRONG_SEGMENTS, RIGHT_ROWS = 4, 2_000
@@ -275,31 +270,22 @@ class DeepAttack:
     def _entries_without_effect(self, search: LayerSearch) -> str:
         """Ask where entries that were never seen would matter most; a reason if there are any that may act elsewhere.
 
-        Each is told by the values of rows where it acts, or is shown to act nowhere (``acting_nowhere.py``).
+        Each is told by the values of rows where it acts, or is shown to act nowhere (``open_entries.py``).
         """
-        space, self.without_effect = search.survey.space, 0
-        for _ in range(ENTRY_ROUNDS):
-            copy, unseen = self.copy, self._undetermined(search)
-            assert copy is not None
-            if not 0 < unseen <= MOST_UNSEEN:
-                break
-            rows = [
-                find(space, copy.layers, depth, neuron, unit, search.survey.data.Y, self.rng)
-                for find in (telling_rows, rows_with_both_on)
-                for depth, entries in search.unseen.items() if 0 < depth < len(copy.layers)
-                for neuron, unit in np.argwhere(entries).tolist()
-            ]  # fmt: skip
-            if self._agree(np.concatenate([*rows, np.zeros((0, space.dim))])).all():
-                if self._undetermined(search):  # these rows may tell
-                    asked = space.from_inputs(self.oracle.answers()[0].numpy())
-                    self.without_effect = acting_nowhere(search.unseen, copy, asked, self._agree, self.rng)
-                break
-            if not self._polished(0.0):
-                break
+        self.without_effect = OpenEntries(
+            unseen=search.unseen, samples=search.survey.data.Y, copy=self._copied,
+            asked=lambda: search.survey.space.from_inputs(self.oracle.answers()[0].numpy()), agree=self._agree,
+            undetermined=lambda summed: self._undetermined(search, summed), refine=lambda: self._polished(0.0),
+            rng=self.rng,
+        ).settle()  # fmt: skip
         assert self.copy is not None
         unseen = search.unseen_entries(self.copy.layers)
         self.withheld += bool(unseen)
         return f"the copy agrees on all rows, but {unseen} of its weights were never seen" if unseen else ""
+
+    def _copied(self) -> DeepCopy:
+        assert self.copy is not None
+        return self.copy
 
     def _agree(self, Y: Array) -> Array:
         """Whether the target answers like the copy at rows [n, dim] of the space where queries are made."""
@@ -310,13 +296,13 @@ class DeepAttack:
         off = self.space.differences(truth, self.copy.value(X)) / row_size(X)
         return np.asarray(off <= self.exact * self.verification.scale)
 
-    def _undetermined(self, search: LayerSearch) -> int:
+    def _undetermined(self, search: LayerSearch, summed: Array | None = None) -> int:
         """How many entries neither kinks nor values show; those that the values of all rows determine count as seen."""
         copy = self.copy
         assert copy is not None
         if search.unseen_entries(copy.layers):
             X, _, off = self._precise_answers(copy)
-            mark_determined(search.unseen, copy, X.numpy(), off.numpy(), (1 / row_size(X)).numpy())
+            mark_determined(search.unseen, copy, X.numpy(), off.numpy(), (1 / row_size(X)).numpy(), summed)
         return search.unseen_entries(copy.layers)
 
     def _precise_answers(self, copy: DeepCopy) -> tuple[Tensor, Tensor, Tensor]:
@@ -386,8 +372,9 @@ class DeepAttack:
         notes, expected = [], self.depth.widths
         if self.without_effect:
             notes.append(
-                f"{self.without_effect} weights of the copy are not the target's. They act at no input up to "
-                f"{BOX:.0f} times as large as typical ones, as mixed-integer programs show."
+                f"{self.without_effect} weights of the copy need not be the target's. At inputs up to {BOX:.0f} times "
+                "as large as typical ones they act nowhere, or only in sums that are right, as mixed-integer programs "
+                "show."
             )
         if widths and expected is not None and list(expected) != widths:
             notes.append(

@@ -46,6 +46,14 @@ class DeepCopy:
     def widths(self) -> list[int]:
         return [len(bias) for _, bias in self.stack[:-1]]
 
+    @property
+    def refined_layers(self) -> KnownLayers:
+        """The layers on the coordinates of the space, with the weights that the stack has now."""
+        layers, below = KnownLayers(self.layers.inputs), len(self.stack) - 1 - len(self.layers)
+        for (weight, bias), linear in zip(self.stack[below:-1], self.layers.linear, strict=True):
+            layers = layers.with_layer(weight, bias, linear)
+        return layers
+
     def model(self) -> MLP:
         """The copy as an MLP."""
         model = MLP([self.space.inputs, *self.widths, len(self.output.bias)]).to(torch.float64)

@@ -21,31 +21,43 @@ LARGEST_ERROR = 1e-5
 FEWEST_ROWS = 5
 """Rows that must depend on an entry, each at least by ``NOTICEABLE`` of the row that depends on it most."""
 NOTICEABLE = 1e-2
+RANK, OPEN = 1e-14, 1e-6
+"""Directions of entries that change the answers' squares by less than the first share of others are open, and with them
+the entries that have a larger part in one than the second."""
 MOST_ENTRIES = 500
 ROWS_AT_ONCE = 4_096
 
 
-def mark_determined(unseen: dict[int, Array], copy: DeepCopy, X: Array, off: Array, weight: Array) -> None:
+def mark_determined(
+    unseen: dict[int, Array], copy: DeepCopy, X: Array, off: Array, weight: Array, summed: Array | None = None
+) -> None:
     """Take the entries that answers at rows X determine from those that are ``unseen``, by layer [neurons, units].
 
     Linear units were fitted to the same answers, and may carry what is wrong with an entry of another neuron that is on
-    at all of these rows: their entries at the same units are unknowns too.
+    at all of these rows: their entries at the same units are unknowns too. Entries of the last layer that act in
+    ``summed`` with others (``acting_nowhere.py``) are one unknown a unit, linear units' included.
     """
     below = len(copy.stack) - 1 - len(copy.layers)  # layers of the stack under those that were peeled
+    last = len(copy.layers) - 1
+    units = [] if summed is None else [int(unit) for unit in np.flatnonzero(summed.any(axis=0))]
+    sums = {unit: np.flatnonzero(summed[:, unit]) for unit in units} if summed is not None else {}
     places = [
         (depth, neuron, unit)
         for depth, entries in unseen.items() if depth < len(copy.layers)
         for neuron, unit in np.argwhere(entries).tolist()
+        if depth != last or unit not in sums or neuron not in sums[unit][1:]
     ]  # fmt: skip
     carried = [
         (depth, neuron, unit)
         for depth, unit in sorted({(depth, unit) for depth, _, unit in places})
         for neuron in np.flatnonzero(copy.layers.linear[depth]).tolist()
+        if depth != last or unit not in sums
     ]
     entries = [(below + depth, neuron, unit) for depth, neuron, unit in [*places, *carried]]
     told = determined(copy.stack, X, off, weight, entries)[: len(places)]
     for (depth, neuron, unit), seen in zip(places, told.tolist(), strict=True):
-        unseen[depth][neuron, unit] = not seen
+        together = sums[unit] if depth == last and unit in sums and neuron in sums[unit] else neuron
+        unseen[depth][together, unit] = not seen
 
 
 def determined(stack: Stack, X: Array, off: Array, weight: Array, entries: list[Entry]) -> Array:
@@ -65,8 +77,10 @@ def determined(stack: Stack, X: Array, off: Array, weight: Array, entries: list[
         return np.zeros(len(entries), bool)
     scaled = (derivative[:, :, acting] / size[acting]).reshape(-1, int(acting.sum()))
     values, vectors = np.linalg.eigh(scaled.T @ scaled)
-    reach = np.linalg.norm(off) / np.sqrt(np.maximum(values, np.finfo(float).tiny))  # along each eigenvector
-    error[acting] = np.abs(vectors) @ reach / size[acting]
+    told = values > RANK * values[-1]
+    reach = np.linalg.norm(off) / np.sqrt(values[told])  # along each eigenvector
+    error[acting] = np.abs(vectors[:, told]) @ reach / size[acting]
+    error[acting] += np.where(np.abs(vectors[:, ~told]).max(axis=1, initial=0.0) > OPEN, np.inf, 0.0)
     allowed = np.array([LARGEST_ERROR * np.abs(stack[layer][0][neuron]).max() for layer, neuron, _ in entries])
     return np.asarray(enough & (error <= allowed))
 

@@ -87,7 +87,9 @@ def from_values(
         layers. For several of them ``facts["queries"]`` tells what each part cost, and ``facts["unseen_entries"]`` how
         many weights no answer has shown; such a copy is not called exact. ``facts["entries_without_effect"]`` counts
         weights that need not be known: mixed-integer programs show that they act at no input up to 30 times as large as
-        typical ones. Where no deeper copy was made, ``facts["layers_found"]`` lists the widths of the layers found.
+        typical ones, or only in sums that the answers determine. Where no copy is exact, the model is the one that is
+        wrong on fewest rows; where no deeper copy was made, ``facts["layers_found"]`` lists the widths of the layers
+        found.
 
     Raises
     ------

@@ -34,6 +34,7 @@ from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, FIRST_UNKNOWN, UNSETTLED
 from divulge.extraction.gradients.imprecise_copy import imprecise
 from divulge.extraction.layers.acting_nowhere import BOX
+from divulge.extraction.layers.attempts import Attempt, best_of
 from divulge.extraction.layers.copy_on_layers import copy_on
 from divulge.extraction.layers.deep_copy import DeepCopy
 from divulge.extraction.layers.deep_verification import first_hyperplanes, unusual_rows, where_wrong
@@ -106,14 +107,18 @@ class DeepAttack:
         self.peeled: list[int] = []  # widths of the hidden layers found
         self.without_effect = 0
         self.withheld = 0  # copies that agree on all rows, but have weights that were never seen
+        self.attempts: list[Attempt] = []
+        self.unseen: int | None = None  # entries of an earlier copy that were never seen
 
     def run(self) -> Extraction:
         """The extraction."""
         try:
             return self.result(self._rebuild())
         except ARITHMETIC:
+            self._take_best()
             return self.result(UNSETTLED)
         except DivulgeError as error:
+            self._take_best()
             error.partial = self.result(str(error))
             raise
 
@@ -144,6 +149,7 @@ class DeepAttack:
                 reason = self._judged(search)
                 if not reason:
                     return self._imprecision()
+                self._remember(reason, search)
                 if self.withheld >= MOST_WITHHELD:
                     break
                 if search.search_leftover(peeled.layers) or search.survey.segments > searched:
@@ -155,7 +161,23 @@ class DeepAttack:
             search.search_every_layer(peeled.stuck or search.base)
         if search.survey.has_gradients and search.survey.jumps > FEW_JUMPS:
             return JUMPS
+        reason = self._take_best() or reason
         return f"The layers were not found completely. {reason[:1].upper()}{reason[1:]}."
+
+    def _remember(self, reason: str, search: LayerSearch) -> None:
+        assert self.verification is not None
+        copy = self._copied()
+        unseen = search.unseen_entries(copy.layers)
+        self.attempts.append(Attempt(copy, self.verification, reason, unseen, self.without_effect))
+
+    def _take_best(self) -> str:
+        """Go back to the copy that is right on most of all rows asked; why it is not exact, if there is one."""
+        best = best_of(self.attempts, self._wrong_rows)
+        if best is None:
+            return ""
+        self.copy, self.verification, self.without_effect = best.copy, best.verification, best.without_effect
+        self.unseen = best.unseen
+        return best.reason
 
     def _found_more_first_units(self, search: LayerSearch) -> bool:
         """Another line, where nothing follows on a first layer with more units than inputs: one may be missing."""
@@ -262,9 +284,8 @@ class DeepAttack:
 
     def _neurons_are_missing(self, wrong: float) -> bool:
         """Whether the copy is off on this share of rows by more than imprecise or unseen weights explain."""
-        assert self.copy is not None
         assert self.search is not None
-        unseen = self.search.unseen_entries(self.copy.layers)
+        unseen = self.search.unseen_entries(self._copied().layers)
         return self._is_far_off() and (wrong > MOST_WRONG or (wrong > 0 and not unseen))
 
     def _entries_without_effect(self, search: LayerSearch) -> str:
@@ -289,17 +310,20 @@ class DeepAttack:
 
     def _agree(self, Y: Array) -> Array:
         """Whether the target answers like the copy at rows [n, dim] of the space where queries are made."""
-        assert self.copy is not None
         assert self.verification is not None
-        X = torch.from_numpy(self.copy.space.to_inputs(Y))
+        copy = self._copied()
+        X = torch.from_numpy(copy.space.to_inputs(Y))
         truth = self.oracle.value(X).to("cpu", torch.float64)
-        off = self.space.differences(truth, self.copy.value(X)) / row_size(X)
+        off = self.space.differences(truth, copy.value(X)) / row_size(X)
         return np.asarray(off <= self.exact * self.verification.scale)
+
+    def _wrong_rows(self, copy: DeepCopy, scale: float) -> int:
+        """On how many of all rows that were asked a copy is off."""
+        return int((self._precise_answers(copy)[2] > self.exact * scale).sum())
 
     def _undetermined(self, search: LayerSearch, summed: Array | None = None) -> int:
         """How many entries neither kinks nor values show; those that the values of all rows determine count as seen."""
-        copy = self.copy
-        assert copy is not None
+        copy = self._copied()
         if search.unseen_entries(copy.layers):
             X, _, off = self._precise_answers(copy)
             mark_determined(search.unseen, copy, X.numpy(), off.numpy(), (1 / row_size(X)).numpy(), summed)
@@ -352,7 +376,7 @@ class DeepAttack:
             method=self.one_layer.method, verified_points=len(verification.X), notes=self._notes(copy.widths),
             facts={
                 "widths": copy.widths,
-                "unseen_entries": self.search.unseen_entries(copy.layers),
+                "unseen_entries": self.search.unseen_entries(copy.layers) if self.unseen is None else self.unseen,
                 "entries_without_effect": self.without_effect,
                 "verification": verification.facts(),
             },
@@ -369,16 +393,10 @@ class DeepAttack:
         }
 
     def _notes(self, widths: list[int]) -> tuple[str, ...]:
-        notes, expected = [], self.depth.widths
-        if self.without_effect:
-            notes.append(
-                f"{self.without_effect} weights of the copy need not be the target's. At inputs up to {BOX:.0f} times "
-                "as large as typical ones they act nowhere, or only in sums that are right, as mixed-integer programs "
-                "show."
-            )
-        if widths and expected is not None and list(expected) != widths:
-            notes.append(
-                f"Hidden layers of {widths} neurons were found where you expected {list(expected)}: dead neurons leave "
-                "no trace, and neurons on the same hyperplane count as one."
-            )
-        return tuple(notes)
+        if not self.without_effect:
+            return self.depth.notes(widths)
+        note = (
+            f"{self.without_effect} weights of the copy need not be the target's. At inputs up to {BOX:.0f} times as "
+            "large as typical ones they act nowhere, or only in sums that are right, as mixed-integer programs show."
+        )
+        return note, *self.depth.notes(widths)

@@ -15,6 +15,15 @@ class Depth:
     most: int = 8
     widths: tuple[int, ...] | None = None
 
+    def notes(self, widths: list[int]) -> tuple[str, ...]:
+        """What to say of hidden layers of other widths than were expected."""
+        if not widths or self.widths is None or list(self.widths) == widths:
+            return ()
+        return (
+            f"Hidden layers of {widths} neurons were found where you expected {list(self.widths)}: dead neurons leave "
+            "no trace, and neurons on the same hyperplane count as one.",
+        )
+
 
 def checked_depth(layers: int, widths: Sequence[int] | None) -> Depth:
     """The parameters ``layers`` and ``widths`` of an attack, refused if they make no sense."""

@@ -75,6 +75,8 @@ class Peeled:
     """Layers the last of which may lie beside a connection that skips it."""
     both: KnownLayers | None = None
     """These layers with neurons of unknown side kept with both."""
+    contradicted: bool = False
+    """Whether kinks contradict the last of the layers."""
 
 
 class LayerSearch:
@@ -84,6 +86,7 @@ class LayerSearch:
         self.survey, self.base, self.most_layers, self.rng = survey, base, most_layers, rng
         self.settled = base
         self.unseen: dict[int, Array] = {}  # by layer, which entries [neurons, units below] no kink has shown
+        self._tried_beside: set[int] = set()  # numbers of layers known when a layer beside a skip was tried
         self.patience = 0
         self.following = False
         """Whether kinks are followed into neighbouring cells: where a layer is not found without."""
@@ -140,13 +143,21 @@ class LayerSearch:
             if step.reason and len(layers) and self.survey.has_gradients:
                 self.following = True
                 step = self._next(layers, passing)
-            if step.beside is not None and self.patience:
+            if step.beside is not None and self._may_lie_beside(step):
                 step = self._beside_a_skip(step)
             if step.last or step.reason:
                 return step
             layers = step.layers
             passing = Passing.of(layers, self.unseen[len(layers) - 1], self.survey.data.Y)
         return Peeled(layers, TOO_DEEP, layers)
+
+    def _may_lie_beside(self, step: Peeled) -> bool:
+        """Whether to try a layer beside a skip: if only sides are unknown once, as it takes long in deep networks."""
+        if not self.patience:
+            return False
+        again = len(step.layers) in self._tried_beside
+        self._tried_beside.add(len(step.layers))
+        return step.contradicted or not again or self.patience >= PATIENT
 
     def _beside_a_skip(self, step: Peeled) -> Peeled:
         """The layer above, where the last one may lie beside a connection that skips it; the step as it is if not.
@@ -179,7 +190,7 @@ class LayerSearch:
             number = len(layers) + int(self.survey.space.positive)
             reason = f"{astray} kinks contradict layer {number}: it is incomplete, or a connection skips it"
             skipped = astray > MOST_ASTRAY * len(rows.index) and not has_identity(layers)
-            return Peeled(layers, reason, self.settled, beside=layers if skipped else None)
+            return Peeled(layers, reason, self.settled, beside=layers if skipped else None, contradicted=True)
         if not found:
             few = open_.sum() <= FEW + FEW_SHARE * self.survey.data.kinked.sum()
             if few and len(layers) > len(self.base):

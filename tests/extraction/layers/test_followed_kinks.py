@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from divulge.extraction.layers.activation_slopes import asked_slopes
-from divulge.extraction.layers.facets import facets
-from divulge.extraction.layers.followed_kinks import follow
+from divulge.extraction.layers.facets import Facet, facets
+from divulge.extraction.layers.followed_kinks import _ends, follow
 from divulge.extraction.layers.known_layers import KnownLayers
 from divulge.extraction.layers.orientation import orientation
 from divulge.extraction.layers.partial_rows import PartialRows
@@ -34,6 +34,16 @@ class Network(QuerySpace):
     def maps(self, Y):
         activation, _, jacobian = self.layers.maps(Y)
         return activation @ self.above.T, np.einsum("kh,nhd->nkd", self.above, jacobian)
+
+
+class QueryCells(QuerySpace):
+    """Activations of a first layer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, (np.eye(width), np.zeros(width)))
+
+    def maps(self, Y):
+        raise NotImplementedError
 
 
 def searched(space: Network, known: int, count: int = 12) -> tuple[Survey, KnownLayers, np.ndarray]:
@@ -97,6 +107,12 @@ def test_facets_lie_on_the_hyperplane_of_one_unit_and_no_other_is_crossed_on_the
         assert not layers.cross(y[None], near[None])[0]
         change = layers.maps(far[None])[2][0] - layers.maps(y[None])[2][0]
         assert np.linalg.norm(np.abs(change) - np.abs(np.outer(facet.effect, facet.normal))) < 1e-12
+
+
+def test_there_is_no_room_beside_an_activation_that_rounding_left_below_zero():
+    space, axis = QueryCells(3), np.eye(3)
+    facet = Facet(np.array([1.0, -1e-17, 1.0]), axis[2], 0.1, axis[0], np.ones(3))
+    assert _ends(space, KnownLayers(3), axis[0] + axis[1], facet) is None
 
 
 def test_derivatives_from_neighbouring_cells_agree_and_tell_the_sides():

@@ -143,12 +143,14 @@ def _ends(space: QuerySpace, layers: KnownLayers, normal: Array, facet: Facet) -
     step = STEP * facet.room
     y = facet.point + step * facet.along
     room = min(INSIDE * _room(space, layers, y, across), SHORT * float(size))
+    if room < 1e-7 * size:
+        return None
     # the hyperplane lies at most this far from y
     height = step * abs(float(unit @ facet.along))
     if LARGEST * height > room * length:
         step *= room * length / (LARGEST * height)
         y = facet.point + step * facet.along
-    if step < 1e-8 * size or room < 1e-7 * size:
+    if step < 1e-8 * size:
         return None
     return y - room * across, y + room * across
 

@@ -386,14 +386,14 @@ def cifar_network(lab: Lab) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _pictures(lab: Lab, count: int) -> tuple[Recipe, Rows, Rows, Rows]:
+def _pictures(lab: Lab, count: int, known: int = 50) -> tuple[Recipe, Rows, Rows, Rows]:
     """The recipe of the CIFAR-10 network, known pictures, ``count`` targets, and pictures for shadow models."""
-    fixed, shadows, epochs = (500, 5000, 100) if lab.full else (50, 100, 25)
+    fixed, shadows, epochs = (500, 5000, 100) if lab.full else (known, 100, 25)
     data = datasets.load("cifar10").train
     order = torch.randperm(len(data.X), generator=torch.Generator().manual_seed(lab.seed))
     recipe = Recipe(
         architecture="balle-cnn", loss="cross-entropy", learning_rate=0.01, momentum=0.9, epochs=epochs, seed=lab.seed
     )
     parts = torch.split(order[: fixed + count + shadows], [fixed, count, shadows])
-    known, targets, pool = ((data.X[part], data.y[part]) for part in parts)
-    return recipe, known, targets, pool
+    held, targets, pool = ((data.X[part], data.y[part]) for part in parts)
+    return recipe, held, targets, pool

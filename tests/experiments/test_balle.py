@@ -64,7 +64,7 @@ def test_a_run_goes_on_where_it_was(lab, monkeypatch):
     monkeypatch.setattr(balle, "FACTORS", (balle.Factor("one", None),))
     monkeypatch.setattr(balle, "LINES", (balle.Factor("one", None),))
     monkeypatch.setattr(balle_pictures, "LINES", (balle_pictures.PictureLine("one", None),))
-    monkeypatch.setattr(balle, "_pictures", lambda lab, count: (lab, lab, lab, lab))
+    monkeypatch.setattr(balle, "_pictures", lambda lab, count, known=50: (lab, lab, lab, lab))
     for name in ("shadow_curve", "from_shadows"):
         monkeypatch.setattr(balle, name, lambda lab, activation, name=name: done.append(name) or {"curve": {}})
     others = (

@@ -169,7 +169,8 @@ class UnrolledTraining:
         if not bool(size > 0):
             return torch.zeros_like(direction)
         length = torch.finfo(self.dtype).eps ** 0.5 * theta.norm() / size
-        return (self.known(number)(theta + length * direction).detach() - known) / length
+        moved: Tensor = (self.known(number)(theta + length * direction).detach() - known) / length
+        return moved
 
     def own(self, number: int, target: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """The unknown row's share, as a function of the weights and the row."""

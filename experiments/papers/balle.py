@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from divulge.informed.shadow_models.training import Shadows
 from divulge.training import Recipe
 from divulge.training.batched.shared_setup import with_row
 from experiments.papers import balle_lines, balle_networks, balle_pictures, balle_unknown_start
+from experiments.papers.balle_factors import FACTORS, LINES, RUNS, Factor
 from experiments.papers.balle_pages import judged, table
 from experiments.papers.balle_zero_gradients import zero_gradients
 from experiments.plan import Plan
@@ -41,61 +42,9 @@ DEFAULT: dict[str, Any] = {
     "widths": [784, 10, 10], "activation": "elu", "loss": "cross-entropy", "learning_rate": 0.2, "momentum": 0.9,
     "epochs": 100,
 }  # fmt: skip
-RUNS = 58
-"""Training runs of the direct attack a target; its first guesses are shared by all targets."""
-ONE_UNIT_RUNS = 400
-"""The same at width 1, where a run is cheap and the way to the weights bends most."""
 PAPER = {"elu": 0.0094, "relu": 0.0182}
 COUNT = {"elu": 100, "relu": 24}
 """Targets of the reconstructors, by activation."""
-
-
-@dataclass(frozen=True)
-class Factor:
-    """One line of Table II, III or figure 7: what is changed, and the paper's mean squared error."""
-
-    name: str
-    paper: float | None
-    change: dict[str, Any] = field(default_factory=dict)
-    fixed: int = 1000
-    targets: int = 3
-    first: int = 0
-    """How many targets are passed over, because something was tried on them."""
-    runs: float = RUNS
-    each: int = balle_lines.TARGETS
-    """Targets of each fixed set and initialisation (``balle_lines``)."""
-    diagonal: bool = False
-    """Whether each of three fixed sets has one initialisation of its own, not three."""
-    unknown: str = ""
-    """"start" or "order": what of the training the adversary does not know."""
-    pretrained: bool = False
-
-
-FACTORS = (
-    Factor("a start near convergence (appendix C)", None, pretrained=True, targets=8),
-    Factor("1,000 fixed", 0.0094, targets=8, runs=88),
-    Factor("10,000 fixed (the paper's default)", 0.0089, fixed=10_000, targets=4, first=8, runs=60),
-    Factor("250 epochs", 0.0121, {"epochs": 250}),
-    Factor("learning rate 0.01", 0.0049, {"learning_rate": 0.01}, targets=5),
-    Factor("learning rate 0.01, no momentum", 0.0041, {"learning_rate": 0.01, "momentum": 0.0}, targets=5),
-    Factor("learning rate 0.2, no momentum", 0.0063, {"momentum": 0.0}, targets=5),
-    Factor("width 1", 0.0079, {"widths": [784, 1, 10]}, targets=5, runs=ONE_UNIT_RUNS),
-    Factor("width 100", 0.0079, {"widths": [784, 100, 10]}, targets=2),
-    Factor("batches of 128, known seed", None, {"batch_size": 128, "momentum": 0.0}, targets=2),
-    Factor("batches of 128, unknown seed", None, {"batch_size": 128, "momentum": 0.0}, runs=24, unknown="order"),
-    Factor("unknown initial weights", 0.0695, unknown="start"),
-)
-LINES = (
-    Factor("learning rate 0.01", 0.0049, {"learning_rate": 0.01}),
-    Factor("learning rate 0.01, no momentum", 0.0041, {"learning_rate": 0.01, "momentum": 0.0}),
-    Factor("learning rate 0.2, no momentum", 0.0063, {"momentum": 0.0}),
-    Factor("1,000 fixed", 0.0094, runs=88),
-    Factor("width 1", 0.0079, {"widths": [784, 1, 10]}, runs=ONE_UNIT_RUNS, each=3, diagonal=True),
-    Factor("width 100", 0.0079, {"widths": [784, 100, 10]}, each=2, diagonal=True),
-    Factor("250 epochs", 0.0121, {"epochs": 250}),
-    Factor("10,000 fixed (the paper's default)", 0.0089, fixed=10_000, each=2, diagonal=True, runs=60),
-)
-"""The lines that are attacked over three fixed sets and three initialisations."""
 
 
 def run(plan: Plan) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from divulge import informed
 from divulge.core import plots
 from divulge.informed.reconstructor import Method
-from divulge.informed.shadow_models.training import Precision
+from divulge.informed.shadow_models.training import Precision, Shadows
 from experiments.papers import perceptual
 from experiments.papers import targets as kept
 
@@ -49,10 +49,8 @@ def fast() -> Precision:
 def curve(lab: Lab) -> dict[str, Any]:
     """Every reconstructor at every number of shadow models; each point is kept on disk when it is measured."""
     recipe, fixed, (X, y), models = lab.default_models("elu")
-    most, precision = COUNTS[lab.full][-1], fast()
-    pool, classifier = lab.pool(most), kept.target(CLASSIFIER)
-    folder = lab.out / f"shadows-elu-{precision}-{most}"
-    shadows = informed.shadows(recipe, *fixed, *pool, precision=precision, folder=folder, workers=lab.workers)
+    precision, classifier, shadows = fast(), kept.target(CLASSIFIER), _shadows(lab)
+    pool = shadows.X, shadows.y
     path = lab.out / "networks.json"
     points: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     for count, method in product(COUNTS[lab.full], METHODS):
@@ -69,6 +67,15 @@ def curve(lab: Lab) -> dict[str, Any]:
         path.write_text(json.dumps(points, indent=2) + "\n")
         picture(points, lab.out / "figure5.png")
     return {"paper": 0.0094, "curve": points}
+
+
+def _shadows(lab: Lab) -> Shadows:
+    """The most shadow models of the curve, kept on disk."""
+    most, precision = COUNTS[lab.full][-1], fast()
+    folder = lab.out / f"shadows-elu-{precision}-{most}"
+    return informed.shadows(
+        lab.recipe(), *lab.fixed(), *lab.pool(most), precision=precision, folder=folder, workers=lab.workers
+    )
 
 
 def _lpips(records: list[informed.Record], X: Tensor) -> dict[str, float]:
@@ -106,10 +113,14 @@ def metrics(lab: Lab) -> dict[str, Any]:
 
 
 def picture(points: dict[str, Any], path: Path) -> Path:
-    """Figure 5, c and d: mean squared error and divergence against the number of shadow models."""
-    figure = plots.new_figure(9, 3.6)
-    for place, (measure, title) in enumerate((("mean_mse", "mean squared error"), ("mean_kl", "KL divergence"))):
-        panel = figure.add_subplot(1, 2, place + 1, xscale="log", yscale="log", title=title, xlabel="shadow models")
+    """Figure 5, c and d: mean squared error, divergence and LPIPS against the number of shadow models."""
+    measures = {"mean_mse": "mean squared error", "mean_kl": "KL divergence", "lpips": "LPIPS"}
+    measures = {key: title for key, title in measures.items() if all(key in point for point in points.values())}
+    figure = plots.new_figure(4.5 * len(measures), 3.6)
+    for place, (measure, title) in enumerate(measures.items()):
+        panel = figure.add_subplot(
+            1, len(measures), place + 1, xscale="log", yscale="log", title=title, xlabel="shadow models"
+        )
         for method in METHODS:
             there = [count for count in COUNTS[True] if f"{method}, {count}" in points]
             panel.plot(there, [points[f"{method}, {count}"][measure] for count in there], marker="o", label=method)
@@ -126,8 +137,10 @@ def picture(points: dict[str, Any], path: Path) -> Path:
 def carried_over(lab: Lab, count: int = 1000) -> dict[str, Any]:
     """The network carried over to another fixed set by a little more training (appendix B)."""
     recipe, fixed, _, _ = lab.default_models("elu")
-    shadows = lab.shadows(recipe, len(lab.pool()[0])).subset(count)
-    attack = informed.reconstructor(recipe, *fixed, shadows.X, shadows.y, models=shadows, method="paper")
+    shadows, precision = _shadows(lab).subset(count), fast()
+    attack = informed.reconstructor(
+        recipe, *fixed, shadows.X, shadows.y, models=shadows, method="paper", precision=precision
+    )
     other, few = lab.rows(3000, 1000), lab.pool(count // 4)
     own = informed.shadows(recipe, *other, *few)
     again = lab.targets(30)
@@ -135,7 +148,7 @@ def carried_over(lab: Lab, count: int = 1000) -> dict[str, Any]:
     result: dict[str, Any] = {"shadows": count, "own": len(few[0])}
     for name, tune in (("tuned", attack), ("from scratch", None)):
         carried = informed.reconstructor(
-            recipe, *other, *few, models=own, method="paper", epochs=20, tune=tune, seed=lab.seed
+            recipe, *other, *few, models=own, method="paper", epochs=20, tune=tune, precision=precision, seed=lab.seed
         )
         result[name] = lab.judged(carried(there), again, other)["mean_mse"]
     return result

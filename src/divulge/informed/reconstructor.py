@@ -252,7 +252,7 @@ def reconstructor(
         Of the reconstructor network; 100 as printed, 20 for ``method="network"``.
     precision : {"float64", "float32", "bfloat16"}, optional
         Of the shadow models; the recipe's own by default. "bfloat16" also makes the products of the paper's network in
-        bfloat16, which takes a third of the time on processors that have it.
+        bfloat16, which is faster on processors that have it and slower on others.
     bounds : (float, float) or None, default (0.0, 1.0)
         The range of a feature.
     position : int, optional

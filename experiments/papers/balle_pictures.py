@@ -53,6 +53,7 @@ LINES = (
     PictureLine("25 epochs", 0.0049, targets=10),
     PictureLine("50 epochs", None, {"epochs": 50}, targets=5),
     PictureLine("100 epochs", 0.0041, {"epochs": 100}, targets=5),
+    PictureLine("500 known", 0.0049, targets=3, known=500),
     PictureLine("500 known, 100 epochs", 0.0041, {"epochs": 100}, targets=2, known=500),
     PictureLine("learning rate 0.001", 0.0055, {"learning_rate": 0.001}),
     PictureLine("twice the width", 0.0047, {"architecture": "balle-cnn-large"}),

@@ -176,7 +176,7 @@ def direct(
         report("attacking", first, len(models))
         result = search(target[part], z[part], places[part], runs)
         if restart:
-            cost[part] += search.restart(result, target[part], places[part], runs)
+            cost[part] += search.restart(result, target[part], z[part], places[part], runs)
             if labels is None:
                 cost[part] += search.other_labels(result, target[part], places[part], runs)
         unrecovered, spent = search.unrecovered_error(result, z[part], places[part])

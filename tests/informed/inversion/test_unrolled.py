@@ -10,6 +10,7 @@ import divulge
 from divulge import Recipe
 from divulge.core.errors import InvalidInput, UnsupportedModel
 from divulge.informed.inversion import derivatives
+from divulge.informed.inversion.search import Search
 from divulge.informed.inversion.training_function import mlp_training, training_function
 from divulge.informed.inversion.unrolled import UnrolledTraining
 from divulge.training import Privacy
@@ -124,6 +125,15 @@ def test_the_direct_attack_goes_through_it(name):
     record = divulge.informed.direct(recipe, released, X[:12], y[:12], labels=[int(y[12])], runs=20)
     guess = float((X[:12][y[:12] == y[12]].mean(dim=0) - X[12]).square().mean())
     assert record.error(X[12]) <= 0.1 * guess
+
+
+@pytest.mark.slow
+def test_a_search_from_the_class_mean_is_not_repeated_from_there(monkeypatch):
+    monkeypatch.setattr(Search, "near", 0.0)  # every search ends far off
+    recipe = Recipe(**{**BASE, **CNN})
+    X, y = data()
+    record = divulge.informed.direct(recipe, recipe.train(X, y), X[:12], y[:12], labels=[int(y[12])], runs=48)
+    assert record.training_runs <= 48 + 22 + 3  # the search, the unrecovered share, and the class means
 
 
 @pytest.mark.slow

@@ -91,16 +91,21 @@ class Search:
                     least[row], places[row], z[row] = float(result.misfit[pair]), labels[pair], result.z[pair]
         return places, z, cost
 
-    def restart(self, result: gauss_newton.Inversion, target: Tensor, places: Tensor, runs: float) -> Tensor:
-        """Search again from other starts where the first search ended far off; the better one stays in ``result``.
+    def restart(
+        self, result: gauss_newton.Inversion, target: Tensor, first: Tensor, places: Tensor, runs: float
+    ) -> Tensor:
+        """Search again from other starts than the ``first`` where the search from there ended far off; the better one
+        stays in ``result``.
 
         Returns the training runs that this took for each row.
         """
         cost = torch.zeros(len(target))
         for start in self.guess.other_starts():
             far = self._far(result, target)
+            z = start(target[far], places[far])
+            new = (z != first[far]).any(dim=1)
+            far, z = far[new], z[new]
             if len(far):
-                z = start(target[far], places[far])
                 cost[far] += self._again(result, far, target, z, places[far], runs)[1]
         return cost
 

@@ -8,7 +8,7 @@ optimiser's state and a gradient. The gradient is a sum over the known rows (a f
 unknown row. J dz is the derivative carried along the steps, J^T r the same in reverse. Rows are processed one by one.
 
 For pictures, products with the known rows' Hessian are differences of two gradients, one of which is kept from the run.
-That takes a quarter of the time of the exact product, at a relative error of 1e-3 in float32.
+That takes a quarter to a half of the time of the exact product, at a relative error of 1e-3 in float32.
 """
 
 from __future__ import annotations

@@ -74,10 +74,10 @@ def run(plan: Plan) -> dict[str, Any]:
     plan.check(list(tasks))
     path = out / "results.json"
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    asked = {"full": full, "seed": seed, "targets": plan.seeds}
+    asked = {"full": full, "seed": seed, "targets_asked": plan.seeds}
     for name, task in tasks.items():
         kept = results.get(name, {})
-        if (kept and {"targets": None, **kept}.items() >= asked.items()) or not plan.begins(name):
+        if (kept and {"targets_asked": None, **kept}.items() >= asked.items()) or not plan.begins(name):
             continue
         started = time.perf_counter()
         results[name] = {**task(), "seconds": time.perf_counter() - started, **asked}

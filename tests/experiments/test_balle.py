@@ -79,7 +79,13 @@ def test_a_run_goes_on_where_it_was(lab, monkeypatch):
     for module, names in modules:
         for name in names:
             monkeypatch.setattr(module, name, lambda lab, *more, name=name: done.append(name) or {"spearman": 0.0})
+    judged = {
+        "mean_mse": 0.5, "median_mse": 0.5, "nearest": 1.0, "trusted": 1, "trusted_and_wrong": 0, "training_runs": 9.0,
+        "predicted_within_3x": 1, "targets": {"mse": [0.5]},
+    }  # fmt: skip
+    monkeypatch.setattr(balle, "direct_line", lambda *more: done.append("direct_line") or judged)
     balle.run(Plan(lab.out))
+    assert "| direct: one |  | 0.5 |" in (lab.out / "table.md").read_text()
     first = len(done)
     balle.run(Plan(lab.out))
     assert len(done) == first == 18

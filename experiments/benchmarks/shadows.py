@@ -18,7 +18,7 @@ from divulge.training.batched.shared_setup import with_row
 from experiments.plan import Plan
 
 KNOWN, LOOP = 1000, 6
-MODELS = {"float32": 52, "bfloat16": 2}
+MODELS = {"float32": 104, "bfloat16": 104}
 RECIPE = {"widths": [784, 10, 10], "activation": "elu", "learning_rate": 0.2, "momentum": 0.9, "epochs": 100}
 
 

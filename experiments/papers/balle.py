@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from divulge.informed.shadow_models.training import Shadows
 from divulge.training import Recipe
 from divulge.training.batched.shared_setup import with_row
 from experiments.papers import balle_lines, balle_networks, balle_pictures, balle_unknown_start
+from experiments.papers.balle_factors import FACTORS, LINES, RUNS, Factor
 from experiments.papers.balle_pages import judged, table
 from experiments.papers.balle_zero_gradients import zero_gradients
 from experiments.plan import Plan
@@ -41,61 +42,9 @@ DEFAULT: dict[str, Any] = {
     "widths": [784, 10, 10], "activation": "elu", "loss": "cross-entropy", "learning_rate": 0.2, "momentum": 0.9,
     "epochs": 100,
 }  # fmt: skip
-RUNS = 58
-"""Training runs of the direct attack a target; its first guesses are shared by all targets."""
-ONE_UNIT_RUNS = 400
-"""The same at width 1, where a run is cheap and the way to the weights bends most."""
 PAPER = {"elu": 0.0094, "relu": 0.0182}
 COUNT = {"elu": 100, "relu": 24}
 """Targets of the reconstructors, by activation."""
-
-
-@dataclass(frozen=True)
-class Factor:
-    """One line of Table II, III or figure 7: what is changed, and the paper's mean squared error."""
-
-    name: str
-    paper: float | None
-    change: dict[str, Any] = field(default_factory=dict)
-    fixed: int = 1000
-    targets: int = 3
-    first: int = 0
-    """How many targets are passed over, because something was tried on them."""
-    runs: float = RUNS
-    each: int = balle_lines.TARGETS
-    """Targets of each fixed set and initialisation (``balle_lines``)."""
-    diagonal: bool = False
-    """Whether each of three fixed sets has one initialisation of its own, not three."""
-    unknown: str = ""
-    """"start" or "order": what of the training the adversary does not know."""
-    pretrained: bool = False
-
-
-FACTORS = (
-    Factor("a start near convergence (appendix C)", None, pretrained=True, targets=8),
-    Factor("1,000 fixed", 0.0094, targets=8, runs=88),
-    Factor("10,000 fixed (the paper's default)", 0.0089, fixed=10_000, targets=4, first=8, runs=60),
-    Factor("250 epochs", 0.0121, {"epochs": 250}),
-    Factor("learning rate 0.01", 0.0049, {"learning_rate": 0.01}, targets=5),
-    Factor("learning rate 0.01, no momentum", 0.0041, {"learning_rate": 0.01, "momentum": 0.0}, targets=5),
-    Factor("learning rate 0.2, no momentum", 0.0063, {"momentum": 0.0}, targets=5),
-    Factor("width 1", 0.0079, {"widths": [784, 1, 10]}, targets=5, runs=ONE_UNIT_RUNS),
-    Factor("width 100", 0.0079, {"widths": [784, 100, 10]}, targets=2),
-    Factor("batches of 128, known seed", None, {"batch_size": 128, "momentum": 0.0}, targets=2),
-    Factor("batches of 128, unknown seed", None, {"batch_size": 128, "momentum": 0.0}, runs=24, unknown="order"),
-    Factor("unknown initial weights", 0.0695, unknown="start"),
-)
-LINES = (
-    Factor("learning rate 0.01", 0.0049, {"learning_rate": 0.01}),
-    Factor("learning rate 0.01, no momentum", 0.0041, {"learning_rate": 0.01, "momentum": 0.0}),
-    Factor("learning rate 0.2, no momentum", 0.0063, {"momentum": 0.0}),
-    Factor("1,000 fixed", 0.0094, runs=88),
-    Factor("width 1", 0.0079, {"widths": [784, 1, 10]}, runs=ONE_UNIT_RUNS, each=3, diagonal=True),
-    Factor("width 100", 0.0079, {"widths": [784, 100, 10]}, each=2, diagonal=True),
-    Factor("250 epochs", 0.0121, {"epochs": 250}),
-    Factor("10,000 fixed (the paper's default)", 0.0089, fixed=10_000, each=2, diagonal=True, runs=60),
-)
-"""The lines that are attacked over three fixed sets and three initialisations."""
 
 
 def run(plan: Plan) -> dict[str, Any]:
@@ -125,10 +74,10 @@ def run(plan: Plan) -> dict[str, Any]:
     plan.check(list(tasks))
     path = out / "results.json"
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    asked = {"full": full, "seed": seed, "targets": plan.seeds}
+    asked = {"full": full, "seed": seed, "targets_asked": plan.seeds}
     for name, task in tasks.items():
         kept = results.get(name, {})
-        if (kept and {"targets": None, **kept}.items() >= asked.items()) or not plan.begins(name):
+        if (kept and {"targets_asked": None, **kept}.items() >= asked.items()) or not plan.begins(name):
             continue
         started = time.perf_counter()
         results[name] = {**task(), "seconds": time.perf_counter() - started, **asked}
@@ -378,7 +327,7 @@ def cifar_network(lab: Lab) -> dict[str, Any]:
     started = time.perf_counter()
     shadows = informed.shadows(recipe, *known, *pool, workers=lab.workers)
     trained = time.perf_counter() - started
-    attack = informed.reconstructor(recipe, *known, *pool, models=shadows, method="network", epochs=epochs)
+    attack = informed.reconstructor(recipe, *known, *pool, models=shadows, method="paper", epochs=epochs)
     return {
         "paper": 0.0049, "shadows": len(pool[0]), "network_epochs": epochs, "seconds_a_shadow": trained / len(pool[0]),
         "fit_seconds": attack.seconds,
@@ -386,14 +335,14 @@ def cifar_network(lab: Lab) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _pictures(lab: Lab, count: int) -> tuple[Recipe, Rows, Rows, Rows]:
+def _pictures(lab: Lab, count: int, known: int = 50) -> tuple[Recipe, Rows, Rows, Rows]:
     """The recipe of the CIFAR-10 network, known pictures, ``count`` targets, and pictures for shadow models."""
-    fixed, shadows, epochs = (500, 5000, 100) if lab.full else (50, 100, 25)
+    fixed, shadows, epochs = (500, 5000, 100) if lab.full else (known, 100, 25)
     data = datasets.load("cifar10").train
     order = torch.randperm(len(data.X), generator=torch.Generator().manual_seed(lab.seed))
     recipe = Recipe(
         architecture="balle-cnn", loss="cross-entropy", learning_rate=0.01, momentum=0.9, epochs=epochs, seed=lab.seed
     )
     parts = torch.split(order[: fixed + count + shadows], [fixed, count, shadows])
-    known, targets, pool = ((data.X[part], data.y[part]) for part in parts)
-    return recipe, known, targets, pool
+    held, targets, pool = ((data.X[part], data.y[part]) for part in parts)
+    return recipe, held, targets, pool

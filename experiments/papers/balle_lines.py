@@ -23,11 +23,10 @@ from torch import Tensor
 from divulge import informed
 
 if TYPE_CHECKING:
-    from experiments.papers.balle import Factor, Lab
+    from experiments.papers.balle import Lab
+    from experiments.papers.balle_factors import Factor
 
 SETS, STARTS = 3, 3
-TARGETS = 3
-"""Targets of a cell."""
 _FIRST_SET, _FIRST_START = 40, 70  # seeds of fixed sets and of initial weights, after the run's own
 _DRAWS = 4000
 

@@ -86,9 +86,7 @@ def unknown_start(lab: Lab, shadows: int = 1000, epochs: int = 30, targets: int 
     seeds = range(_FIRST_SEED, _FIRST_SEED + len(X) + shadows)
     released = trained(recipe, fixed, (X, y), seeds[: len(X)])
     models = trained(recipe, fixed, pool, seeds[len(X) :])
-    network = reconstructor_network.fit(
-        models, pool[0], epochs=epochs, seed=lab.seed, learning_rate=reconstructor_network.PRINTED_RATE
-    )
+    network = reconstructor_network.fit(models, pool[0], epochs=epochs, seed=lab.seed)
     mean = pool[0].flatten(1).mean(dim=0)
     found = {"RecoNN": network.rows(released), "ridge": _ridge(models, pool[0].flatten(1), released)}
     held = tuple(torch.cat([a, b]) for a, b in zip(fixed, pool, strict=True))

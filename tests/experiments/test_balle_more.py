@@ -74,10 +74,10 @@ def test_a_line_of_pictures(tmp_path, monkeypatch):
     X, y = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4
     recipe = Recipe(architecture="balle-cnn", loss="cross-entropy", learning_rate=0.01, momentum=0.9, seed=0)
 
-    def pictures(lab, count):
+    def pictures(lab, count, known):
         return recipe, (X[:6], y[:6]), (X[6 : 6 + count], y[6 : 6 + count]), None
 
-    line = balle_pictures.PictureLine("two epochs", None, {"epochs": 2}, targets=2)
+    line = balle_pictures.PictureLine("two epochs", None, {"epochs": 2}, targets=2, labels=True)
     found = balle_pictures.picture_line(balle.Lab(tmp_path, False, 0), pictures, line)
     assert (found["attacked"], found["labels_right"], found["epochs"]) == (2, 2, 2)
     assert found["mean"] <= found["largest"]

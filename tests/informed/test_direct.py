@@ -11,6 +11,10 @@ from divulge import Recipe
 from divulge.core import progress
 from divulge.core.errors import AttackFailed, InvalidInput, NonFiniteInput, WrongShape
 from divulge.informed import NotReproduced
+from divulge.informed.inversion.doubled_rows import DoubledRows
+from divulge.informed.inversion.label_guess import LabelGuess
+from divulge.informed.inversion.training_function import training_function
+from divulge.informed.released_view import released_view
 
 DIGITS, DIGIT = load_digits(return_X_y=True)
 X = torch.tensor(DIGITS / 16, dtype=torch.float32)
@@ -72,6 +76,19 @@ def test_labels_are_found():
 
 
 @pytest.mark.slow
+def test_a_wrong_label_is_left_where_it_does_not_explain_the_model(monkeypatch):
+    def wrong(self, target):
+        ranked = self.similarity(target).argsort(dim=1, descending=True)
+        return ranked[:, 1], torch.zeros_like(ranked, dtype=torch.bool)
+
+    monkeypatch.setattr(LabelGuess, "candidates", wrong)
+    rows = range(310, 320)
+    records = divulge.informed.direct(RECIPE, released(RECIPE, rows), X[KNOWN], y[KNOWN], runs=60)
+    assert sum(record.y == int(y[row]) for record, row in zip(records, rows, strict=True)) >= 8
+    assert all(record.y == int(y[row]) for record, row in zip(records, rows, strict=True) if record.trusted)
+
+
+@pytest.mark.slow
 def test_a_first_layer_of_a_single_unit_gives_up_label_and_row():
     recipe = Recipe(**{**RECIPE.as_dict(), "architecture": None, "widths": [64, 1, 10], "seed": 7})
     rows = range(400, 412)
@@ -85,6 +102,20 @@ def test_a_first_layer_of_a_single_unit_gives_up_label_and_row():
     assert sum(closer) >= 9
     assert sum(record.trusted for record in records) >= 8
     assert all(good and found for record, good, found in zip(records, closer, right, strict=True) if record.trusted)
+
+
+def test_the_doubled_rows_whose_effects_are_nearest_are_found():
+    recipe = Recipe(**{**RECIPE.as_dict(), "architecture": None, "widths": [64, 1, 10]})
+    training = training_function(recipe, X[KNOWN], y[KNOWN], dtype=torch.float32)
+    view = released_view(recipe, training.reference)
+    doubled = DoubledRows.of(training, view, X[KNOWN], y[KNOWN], torch.eye(10))
+    target = training.train(X[7:9], torch.eye(10)[y[7:9]])  # as if rows 7 and 8 stood there twice
+    found = doubled.nearest(target, y[7:9])
+    for place, row in enumerate((7, 8)):
+        own = X[KNOWN][y[KNOWN] == y[row]]
+        effects = training.train(own, torch.eye(10)[y[row]].expand(len(own), -1))
+        near = (effects - target[place]).norm(dim=1).argsort()[:5]
+        assert (found[place] - own[near].mean(dim=0)).abs().max() <= 1e-6
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from divulge.core.errors import InvalidInput, NonFiniteInput, WrongShape
 from divulge.informed import NotReproduced, shadows
 from divulge.informed.reconstructor import ErrorCalibration
 from divulge.informed.shadow_models import reconstructor_network
+from divulge.informed.shadow_models import ridge as ridge_module
 
 DIGITS, DIGIT = load_digits(return_X_y=True)
 X = torch.tensor(DIGITS / 16, dtype=torch.float32)
@@ -130,16 +131,40 @@ def test_one_layer_and_black_box_access(models, logits, released):
 
 @pytest.mark.slow
 def test_the_papers_network(models, released):
-    found = attack(models.subset(1000), method="network", epochs=12)
-    _, score = scored(found, released)
-    assert score.mse.median() < 0.9 * score.baselines.class_mean.median()
     printed = attack(models.subset(1000), method="paper", epochs=12)
     records, score = scored(printed, released)
     assert records[0].method == "paper"
     assert score.mse.median() < score.baselines.class_mean.median()
-    tuned = attack(models.subset(200), method="network", epochs=2, tune=found)
-    scratch = attack(models.subset(200), method="network", epochs=2)
+    tuned = attack(models.subset(200), method="paper", epochs=2, tune=printed)
+    scratch = attack(models.subset(200), method="paper", epochs=2)
     assert scored(tuned, released)[1].mse.mean() < scored(scratch, released)[1].mse.mean()
+    half = scored(attack(models.subset(1000), method="paper", epochs=12, precision="bfloat16"), released)[1]
+    assert half.mse.mean() == pytest.approx(float(score.mse.mean()), rel=0.1)
+    assert not torch.equal(half.mse, score.mse)
+
+
+@pytest.mark.slow
+def test_our_network_starts_from_ridge_and_is_no_worse(models, ridge, released, monkeypatch):
+    monkeypatch.setattr(sys.modules["divulge.informed.reconstructor"], "_CORRECTIONS", 0)
+    read = scored(ridge, released)[1].mse.mean()
+    for epochs in (1, 20):
+        found = attack(models, method="network", epochs=epochs)
+        assert scored(found, released)[1].mse.mean() <= 1.05 * read
+    tuned = attack(models.subset(200), method="network", epochs=1, tune=found)
+    assert torch.equal(tuned.network.directions, found.network.directions)
+
+
+def test_rows_left_out_are_rebuilt_as_a_map_learned_without_them_would():
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(20, 30, generator=generator)
+    rows, labels = features[:, :4] + 0.1, torch.arange(20) % 2
+    learned = ridge_module.fit(features, features, rows, labels)
+    others = torch.arange(20) != 6
+    without = ridge_module.fit(features[others], features[others], rows[others], labels[others])
+    expected = without.rows(features[6:7], torch.tensor([0]))[0]
+    # both take their mean and penalty from the rows they have, which differ by the one
+    assert (learned.left_out[6] - expected).norm() <= 0.3 * (expected - rows[6]).norm()
+    assert (learned.left_out[6] - rows[6]).norm() > 2 * (learned.rows(features, labels)[6] - rows[6]).norm()
 
 
 @pytest.mark.slow
@@ -191,7 +216,7 @@ def test_convolutional_models_get_the_transposed_convolutions():
     models = shadows(*data)
     losses = []
     for epochs in (1, 12):
-        attack = divulge.informed.reconstructor(*data, models=models, method="network", epochs=epochs)
+        attack = divulge.informed.reconstructor(*data, models=models, method="paper", epochs=epochs)
         assert any(isinstance(layer, torch.nn.ConvTranspose2d) for layer in attack.network.network)
         losses.append(attack.network.loss)
     assert losses[1] < losses[0]

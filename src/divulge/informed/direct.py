@@ -9,7 +9,7 @@ model's answers on probe rows instead of its weights.
 The label comes from comparing the unknown row's effect on the model with the effects of known rows (``similar_rows``).
 Where those cannot be computed without training (logits, convolutions), the effects of the class means take their place.
 A first layer of one unit is trained with each known row doubled (``doubled_rows``). Where labels come close, a trial
-search with each decides. A search that ends far off is repeated from the class mean.
+search with each decides. A search that ends far off is repeated from other starts, and under the next labels.
 """
 
 from __future__ import annotations
@@ -176,7 +176,9 @@ def direct(
         report("attacking", first, len(models))
         result = search(target[part], z[part], places[part], runs)
         if restart:
-            cost[part] += search.restart(result, target[part], places[part], runs)
+            cost[part] += search.restart(result, target[part], z[part], places[part], runs)
+            if labels is None:
+                cost[part] += search.other_labels(result, target[part], places[part], runs)
         unrecovered, spent = search.unrecovered_error(result, z[part], places[part])
         cost[part] += spent
         found += _records(search, result, unrecovered, target[part], places[part], X, seed, known=labels is not None)

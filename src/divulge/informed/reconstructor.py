@@ -4,15 +4,15 @@ any model released for the same known rows.
     attack = divulge.informed.reconstructor(recipe, known_X, known_y, shadow_X, shadow_y)
     record = attack(released)
 
-``method="ridge"`` (the default) is our own, ``"paper"`` the paper's network as printed, and ``"network"`` that network
-on an input from which it learns more. ``access="logits"`` sees only the released model's answers on probe rows.
+``method="ridge"`` (the default) is our own, ``"paper"`` the paper's network as printed, and ``"network"`` a network
+that starts from ridge's answer and learns what is left. ``access="logits"`` sees only the released model's answers on
+probe rows.
 """
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,8 +28,8 @@ from divulge.informed import checks
 from divulge.informed.inversion import gauss_newton
 from divulge.informed.released_view import Access, ReleasedView, probe_rows, released_view
 from divulge.informed.result import Record
-from divulge.informed.shadow_models import picture_reconstructor, reconstructor_network, ridge
-from divulge.informed.shadow_models.training import Shadows, shadows
+from divulge.informed.shadow_models import picture_reconstructor, reconstructor_network, residual_network, ridge
+from divulge.informed.shadow_models.training import Precision, Shadows, shadows
 from divulge.training import Recipe
 from divulge.training.batched.shared_setup import as_mlp
 
@@ -78,7 +78,7 @@ class Reconstructor:
     them to get a list.
 
     A record that was read off is checked by training with it: what the model so trained lacks to the released one says
-    how far off the record is. Ridge goes on from there, as the same map turns that lack into a correction.
+    how far off the record is. Ridge and ``"network"`` go on from there: the same map turns that lack into a correction.
     """
 
     recipe: Recipe
@@ -97,7 +97,7 @@ class Reconstructor:
     """The longest difference that a shadow row made."""
     ridge: ridge.RidgeMap
     """Tells the label, and for ``method="ridge"`` the row."""
-    network: reconstructor_network.NetworkMap | None
+    network: reconstructor_network.NetworkMap | residual_network.ResidualMap | None
     """The reconstructor network, for ``method="network"`` and ``"paper"``."""
     calibration: ErrorCalibration
     """From what a record lacks to its expected error."""
@@ -170,12 +170,13 @@ class Reconstructor:
 
     @property
     def _corrections(self) -> int:
-        return _CORRECTIONS if self.network is None else 0
+        return 0 if self.method == "paper" else _CORRECTIONS
 
     def _read(self, away: Tensor, places: Tensor) -> Tensor:
-        if self.network is not None:
-            return self.network.rows(_network_input(self.method, away)).to(torch.float64)
-        return self.ridge.rows(_direction(away), places).to(torch.float64)
+        if isinstance(self.network, reconstructor_network.NetworkMap):
+            return self.network.rows(away.to(torch.float32)).to(torch.float64)
+        rows = self.ridge.rows(_direction(away), places).to(torch.float64)
+        return rows if self.network is None else self.network.rows(_direction(away), rows)
 
     def _inside(self, rows: Tensor) -> Tensor:
         return rows if self.bounds is None else rows.clamp(*self.bounds)
@@ -211,7 +212,8 @@ def reconstructor(
     access: Access = "weights",
     layers: Sequence[int] | None = None,
     probes: Any = 200,
-    epochs: int = 100,
+    epochs: int | None = None,
+    precision: Precision | None = None,
     bounds: tuple[float, float] | None = (0.0, 1.0),
     position: int | None = None,
     start: nn.Module | None = None,
@@ -238,16 +240,19 @@ def reconstructor(
     shadow_y : array [m]
         Their labels or targets.
     method : {"ridge", "network", "paper"}, default "ridge"
-        A ridge regression a class, or the paper's reconstructor network: as printed, or on the direction in which the
-        weights moved instead of on the weights, which takes fewer shadow models.
+        A ridge regression a class; a network that starts from it and learns what is left; the paper's reconstructor
+        network as printed.
     access : {"weights", "logits"}, default "weights"
         What the adversary sees of the released model.
     layers : sequence of int, optional
         The layers that the attack may look at; all by default.
     probes : array [k, d] or int, default 200
         For ``access="logits"`` the rows whose logits are seen, or how many of the shadow rows to take.
-    epochs : int, default 100
-        Of the reconstructor network.
+    epochs : int, optional
+        Of the reconstructor network; 100 as printed, 20 for ``method="network"``.
+    precision : {"float64", "float32", "bfloat16"}, optional
+        Of the shadow models; the recipe's own by default. "bfloat16" also makes the products of the paper's network in
+        bfloat16, which is faster on processors that have it and slower on others.
     bounds : (float, float) or None, default (0.0, 1.0)
         The range of a feature.
     position : int, optional
@@ -261,7 +266,7 @@ def reconstructor(
     models : Shadows, optional
         Shadow models trained before.
     tune : Reconstructor, optional
-        A reconstructor network, learned for another set of known rows, to continue from.
+        A reconstructor of the same method, learned for another set of known rows, whose network goes on learning.
     seed : int, default 0
         Fixes every random choice.
 
@@ -292,8 +297,9 @@ def reconstructor(
     checked_choice("access", access, ("weights", "logits"))
     if models is None:
         models = shadows(
-            recipe, known_X, known_y, shadow_X, shadow_y, position=position, start=start, folder=folder, workers=workers
-        )
+            recipe, known_X, known_y, shadow_X, shadow_y, precision=precision, position=position, start=start,
+            folder=folder, workers=workers,
+        )  # fmt: skip
     if len(models.X) < 2:
         raise InvalidInput("A reconstructor needs at least two shadow rows; a few hundred is where it starts to work.")
     queries = None if access == "weights" else probe_rows(probes, models.X)
@@ -301,11 +307,7 @@ def reconstructor(
     away = looked.image(models.differences)
     features, held = _direction(away), min(_HELD, max(1, len(away) // 20))
     label_map = ridge.fit(features[held:], looked.by_layer(away)[held:], models.X[held:], models.y[held:])
-    learned = None
-    if method != "ridge":
-        previous = None if tune is None else tune.network
-        inputs = _network_input(method, away[held:])
-        learned = _fit_network(recipe, method)(inputs, models.X[held:], epochs=epochs, seed=seed, start=previous)
+    learned = _learned(recipe, method, away[held:], models.X[held:], label_map, epochs, seed, precision, tune)
     attack = Reconstructor(
         recipe, method, access, models, torch.as_tensor(known_X), looked, float(away.norm(dim=1).max()), label_map,
         learned, ErrorCalibration(), bounds, seed, 0.0,
@@ -329,15 +331,23 @@ def _direction(away: Tensor) -> Tensor:
     return normalize(away.reshape(-1, away.shape[-1]), dim=1).to(torch.float32)
 
 
-def _network_input(method: Method, away: Tensor) -> Tensor:
-    """What the network reads: the weights as printed (their mean is taken off later), or where they moved."""
-    return away.to(torch.float32) if method == "paper" else _direction(away)
-
-
-def _fit_network(recipe: Recipe, method: Method) -> Callable[..., reconstructor_network.NetworkMap]:
-    """The paper's network for the recipe's kind of model: dense for MNIST, transposed convolutions for CIFAR-10."""
+def _learned(
+    recipe: Recipe, method: Method, away: Tensor, X: Tensor, first: ridge.RidgeMap, epochs: int | None, seed: int,
+    precision: Precision | None, tune: Reconstructor | None,
+) -> reconstructor_network.NetworkMap | residual_network.ResidualMap | None:  # fmt: skip
+    """The network of a method: the paper's dense one for MNIST or transposed convolutions for CIFAR-10, or our own."""
+    start = None if tune is None else tune.network
+    if method == "ridge":
+        return None
+    if method == "network":
+        start = start if isinstance(start, residual_network.ResidualMap) else None
+        return residual_network.fit(
+            _direction(away), first.left_out, X, epochs=epochs or residual_network.EPOCHS, seed=seed, start=start
+        )
+    start = start if isinstance(start, reconstructor_network.NetworkMap) else None
+    inputs, epochs = away.to(torch.float32), epochs or reconstructor_network.EPOCHS
+    half = precision == "bfloat16"
     shape = getattr(recipe.initial_model(), "input_shape", ())
     if as_mlp(recipe) is not None or len(shape) != 3 or any(side % 4 for side in shape[1:]):
-        rate = reconstructor_network.PRINTED_RATE if method == "paper" else reconstructor_network.OWN_RATE
-        return functools.partial(reconstructor_network.fit, learning_rate=rate)
-    return functools.partial(picture_reconstructor.fit, shape=tuple(shape))
+        return reconstructor_network.fit(inputs, X, epochs=epochs, seed=seed, start=start, half=half)
+    return picture_reconstructor.fit(inputs, X, shape=tuple(shape), epochs=epochs, seed=seed, start=start, half=half)

@@ -18,6 +18,7 @@ from divulge.informed.released_view import ReleasedView
 from divulge.informed.shadow_models import ridge
 
 _ROWS = 1000  # known rows that are doubled, at most
+_NEAREST = 5  # rows that a second search starts from the mean of
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,12 @@ class DoubledRows:
     """Training runs that it took."""
     range: tuple[float, float]
     """The smallest and the largest value of a known row."""
+    away: Tensor
+    """What each doubled row did to the weights [rows, P]."""
+    rows: Tensor
+    """The rows [rows, d]."""
+    owner: Tensor
+    """The index of each row's label [rows]."""
 
     @classmethod
     def of(cls, training: MlpTraining, view: ReleasedView, X: Tensor, owner: Tensor, encoded: Tensor) -> DoubledRows:
@@ -38,7 +45,7 @@ class DoubledRows:
         rows = X[chosen].reshape(len(chosen), -1).to(training.dtype)
         away = training.train(rows, encoded[owner[chosen]])
         learned = ridge.fit(_direction(away), view.by_layer(away), rows, owner[chosen])
-        return cls(view, learned, len(chosen), (float(X.min()), float(X.max())))
+        return cls(view, learned, len(chosen), (float(X.min()), float(X.max())), away, rows, owner[chosen])
 
     def similarity(self, target: Tensor) -> Tensor:
         """How well each label fits each target [B, labels]: about 1 for the right one and 0 for others."""
@@ -47,6 +54,13 @@ class DoubledRows:
     def start(self, target: Tensor, places: Tensor) -> Tensor:
         """The ridge reconstruction under the label at ``places``, for each target [B, d]."""
         return self.map.rows(_direction(target), places).clamp(*self.range)
+
+    def nearest(self, target: Tensor, places: Tensor) -> Tensor:
+        """The mean of the rows with the label at ``places`` whose effects are nearest, for each target [B, d]."""
+        apart = torch.cdist(target, self.away).masked_fill(self.owner != places[:, None], torch.inf)
+        near = apart.topk(min(_NEAREST, len(self.rows)), largest=False)
+        there = near.values.isfinite().to(self.rows)
+        return (self.rows[near.indices] * there[:, :, None]).sum(dim=1) / there.sum(dim=1, keepdim=True)
 
 
 def _direction(away: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,8 +62,7 @@ class LabelGuess:
 
         Those are the labels nearly as similar as the best, and the one whose mean row has the most similar effect.
         """
-        means = normalize(target, dim=1) @ normalize(self.theta, dim=1).T
-        similarity = means if self.similar is None else self.similar.similarity(target)
+        means, similarity = self._means(target), self.similarity(target)
         best = similarity.topk(min(_CANDIDATES, similarity.shape[1]), dim=1)
         if isinstance(self.similar, DoubledRows):
             two, close = best.indices[:, :2], best.values[:, :2] > best.values[:, :1] - _UNSURE
@@ -70,6 +70,14 @@ class LabelGuess:
         close = best.values >= best.values[:, :1] - (1 - _CLOSE) * best.values[:, :1].abs()
         tried = torch.zeros_like(similarity, dtype=torch.bool).scatter(1, best.indices, close)
         return best.indices[:, 0], tried.scatter(1, means.argmax(dim=1, keepdim=True), value=True)
+
+    def similarity(self, target: Tensor) -> Tensor:
+        """How similar each label's effect on the model is to the unknown row's [B, labels]."""
+        return self._means(target) if self.similar is None else self.similar.similarity(target)
+
+    def _means(self, target: Tensor) -> Tensor:
+        """The cosine of each label's mean row's effect with the unknown row's [B, labels]."""
+        return normalize(target, dim=1) @ normalize(self.theta, dim=1).T
 
     @property
     def runs(self) -> int:
@@ -79,6 +87,13 @@ class LabelGuess:
     def start(self, target: Tensor, places: Tensor) -> Tensor:
         """The row to start from under each label [B, d]."""
         return self.means[places] if self.similar is None else self.similar.start(target, places).to(self.means)
+
+    def other_starts(self) -> list[Callable[[Tensor, Tensor], Tensor]]:
+        """Where else a search may start, as functions of targets and the places of their labels."""
+        starts: list[Callable[[Tensor, Tensor], Tensor]] = [lambda _, places: self.means[places]]
+        if isinstance(self.similar, DoubledRows):
+            starts.insert(0, self.similar.nearest)
+        return starts
 
     def places_of(self, labels: Any, count: int) -> Tensor:
         """The indices of labels that the caller knows."""

@@ -27,6 +27,7 @@ _INNER_SAMPLED, _INNER_UNROLLED = 20, 10  # more where a step is cheap, or J ill
 _NEAR = 0.2  # the largest unexplained share at which the derivative still says how far off the row is
 _INNER_ONE_UNIT = 24  # one unit: a dozen strong directions and one weak one, beside a multiple of the identity
 _NEAR_ONE_UNIT = 0.01  # one unit: the training runs bend so much that searches end in valleys beyond this
+_MORE_LABELS = 4  # labels that are tried where none of the first explained the model
 _MEASURED, _MEASURED_STEPS = 6, 10  # rows and steps for which the unrecovered share is measured
 
 
@@ -90,23 +91,65 @@ class Search:
                     least[row], places[row], z[row] = float(result.misfit[pair]), labels[pair], result.z[pair]
         return places, z, cost
 
-    def restart(self, result: gauss_newton.Inversion, target: Tensor, places: Tensor, runs: float) -> Tensor:
-        """Search again from the class mean where the first search ended far off; the better one stays in ``result``.
+    def restart(
+        self, result: gauss_newton.Inversion, target: Tensor, first: Tensor, places: Tensor, runs: float
+    ) -> Tensor:
+        """Search again from other starts than the ``first`` where the search from there ended far off; the better one
+        stays in ``result``.
 
         Returns the training runs that this took for each row.
         """
-        far = torch.nonzero(result.misfit > self.near * self.seen(target).norm(dim=1))[:, 0]
         cost = torch.zeros(len(target))
-        if len(far):
-            second = self(target[far], self.guess.means[places[far]], places[far], runs)
-            better = second.misfit < result.misfit[far]
-            for old, new in (
-                (result.z, second.z), (result.misfit, second.misfit), (result.curvature, second.curvature),
-                (result.weakest, second.weakest),
-            ):  # fmt: skip
-                old[far[better]] = new[better]
-            cost[far] = second.runs
+        for start in self.guess.other_starts():
+            far = self._far(result, target)
+            z = start(target[far], places[far])
+            new = (z != first[far]).any(dim=1)
+            far, z = far[new], z[new]
+            if len(far):
+                cost[far] += self._again(result, far, target, z, places[far], runs)[1]
         return cost
+
+    def other_labels(self, result: gauss_newton.Inversion, target: Tensor, places: Tensor, runs: float) -> Tensor:
+        """Search under other labels where no search explained the model; ``result`` and ``places`` keep the better.
+
+        The next most similar labels get a trial search each, and the best of them a whole one.
+        """
+        cost, far = torch.zeros(len(target)), self._far(result, target)
+        if not len(far):
+            return cost
+        tried = torch.nn.functional.one_hot(places[far], len(self.guess.names)).bool()
+        similar = self.guess.similarity(self.seen(target[far])).masked_fill(tried, -torch.inf)
+        count = min(1 if self.one_unit else _MORE_LABELS, similar.shape[1] - 1)
+        least, best = torch.full((len(far),), torch.inf).to(target), places[far].clone()
+        z = self.guess.start(target[far], best)
+        for labels in similar.topk(count, dim=1).indices.T:
+            begin = self.guess.start(target[far], labels)
+            trial = self(target[far], begin, labels, _TRIAL_ONE_UNIT if self.one_unit else TRIAL_RUNS)
+            better = trial.misfit < least
+            least, best = torch.where(better, trial.misfit, least), torch.where(better, labels, best)
+            z = torch.where(better[:, None], trial.z, z)
+            cost[far] += trial.runs
+        better, spent = self._again(result, far, target, z, best, runs)
+        places[far[better]] = best[better]
+        cost[far] += spent
+        return cost
+
+    def _far(self, result: gauss_newton.Inversion, target: Tensor) -> Tensor:
+        """The rows whose search ended far off."""
+        return torch.nonzero(result.misfit > self.near * self.seen(target).norm(dim=1))[:, 0]
+
+    def _again(
+        self, result: gauss_newton.Inversion, rows: Tensor, target: Tensor, z: Tensor, places: Tensor, runs: float
+    ) -> tuple[Tensor, float]:
+        """Search again for some rows; which of them came out better and are kept, and the training runs."""
+        second = self(target[rows], z, places, runs)
+        better = second.misfit < result.misfit[rows]
+        for old, new in (
+            (result.z, second.z), (result.misfit, second.misfit), (result.curvature, second.curvature),
+            (result.weakest, second.weakest),
+        ):  # fmt: skip
+            old[rows[better]] = new[better]
+        return better, second.runs
 
     def unrecovered_error(self, result: gauss_newton.Inversion, z: Tensor, places: Tensor) -> tuple[Tensor, float]:
         """The squared error to expect in directions that the misfit hardly shows, and the training runs it took.

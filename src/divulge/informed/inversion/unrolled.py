@@ -6,6 +6,9 @@ schedules, and private training. Per-example clipping is
 differentiated too; the noise is left out, because the adversary does not know it. A step is a function of the
 optimiser's state and a gradient. The gradient is a sum over the known rows (a function of the weights alone) and the
 unknown row. J dz is the derivative carried along the steps, J^T r the same in reverse. Rows are processed one by one.
+
+For pictures, products with the known rows' Hessian are differences of two gradients, one of which is kept from the run.
+That takes a quarter to a half of the time of the exact product, at a relative error of 1e-3 in float32.
 """
 
 from __future__ import annotations
@@ -83,8 +86,14 @@ class UnrolledTraining:
     @property
     def together(self) -> int:
         """How many rows a search holds in memory at once."""
-        kept = len(self.steps) * (1 + len(self.initial())) * self.start.numel()
+        kept = len(self.steps) * (1 + self.by_differences + len(self.initial())) * self.start.numel()
         return max(1, int(_BYTES / (kept * self.start.element_size())))
+
+    @property
+    def by_differences(self) -> bool:
+        """Whether products with the known rows' Hessian are differences of gradients: for pictures, whose gradients are
+        dear. Sums of clipped gradients have no symmetric derivative."""
+        return self.X.dim() > 2 and self.recipe.privacy is None
 
     def train(self, Z: Tensor, targets: Tensor) -> Tensor:
         """The weights that each row and encoded target lead to, minus the reference [B, P]."""
@@ -138,10 +147,14 @@ class UnrolledTraining:
 
     def gradient(self, number: int, theta: Tensor, z: Tensor, target: Tensor) -> Tensor:
         """The gradient of a step's mean loss; under private training, the mean of clipped gradients."""
-        whole = self.known(number)(theta)
-        if self.steps[number].unknown:
-            whole = whole + self.own(number, target)(theta, z)
-        return whole.detach()
+        return self.parts(number, theta, z, target)[0]
+
+    def parts(self, number: int, theta: Tensor, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient of a step, and the known rows' share in it."""
+        known = self.known(number)(theta).detach()
+        if not self.steps[number].unknown:
+            return known, known
+        return (known + self.own(number, target)(theta, z)).detach(), known
 
     def known(self, number: int) -> Callable[[Tensor], Tensor]:
         """The known rows' share in a step's gradient, as a function of the weights."""
@@ -149,6 +162,15 @@ class UnrolledTraining:
         rows = self.X if batch.known is None else self.X[batch.known]
         targets = self.targets if batch.known is None else self.targets[batch.known]
         return lambda theta: self._summed(theta, rows, targets) / batch.size
+
+    def product(self, number: int, theta: Tensor, known: Tensor, direction: Tensor) -> Tensor:
+        """The Hessian of the known rows' loss times a direction, where ``known`` is its gradient."""
+        size = direction.norm()
+        if not bool(size > 0):
+            return torch.zeros_like(direction)
+        length = torch.finfo(self.dtype).eps ** 0.5 * theta.norm() / size
+        moved: Tensor = (self.known(number)(theta + length * direction).detach() - known) / length
+        return moved
 
     def own(self, number: int, target: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """The unknown row's share, as a function of the weights and the row."""
@@ -197,14 +219,14 @@ class Run:
 
     def __init__(self, training: UnrolledTraining, Z: Tensor, targets: Tensor) -> None:
         self.training, self.Z, self.targets = training, Z.clone(), targets
-        self.kept: list[list[tuple[State, Tensor]]] = []
+        self.kept: list[list[tuple[State, Tensor, Tensor | None]]] = []
         ends = []
         for z, target in zip(Z, targets, strict=True):
             state, kept = training.initial(), []
             for number in range(len(training.steps)):
                 tick()
-                gradient = training.gradient(number, state[0], z, target)
-                kept.append((state, gradient))
+                gradient, known = training.parts(number, state[0], z, target)
+                kept.append((state, gradient, known if training.by_differences else None))
                 state = training.update(number)(state, gradient)
             self.kept.append(kept)
             ends.append(state[0])
@@ -217,9 +239,12 @@ class Run:
         moved = []
         for row, dz in enumerate(dZ.reshape(self.Z.shape)):
             change = tuple(torch.zeros_like(part) for part in self.kept[row][0][0])
-            for number, (state, gradient) in enumerate(self.kept[row]):
+            for number, (state, gradient, known) in enumerate(self.kept[row]):
                 tick()
-                _, shift = jvp(training.known(number), (state[0],), (change[0],))
+                if known is None:
+                    _, shift = jvp(training.known(number), (state[0],), (change[0],))
+                else:
+                    shift = training.product(number, state[0], known, change[0])
                 if training.steps[number].unknown:
                     own = training.own(number, self.targets[row])
                     shift = shift + jvp(own, (state[0], self.Z[row]), (change[0], dz))[1]
@@ -237,9 +262,12 @@ class Run:
             total = torch.zeros_like(self.Z[row])
             for number in reversed(range(len(self.kept[row]))):
                 tick()
-                state, gradient = self.kept[row][number]
+                state, gradient, known = self.kept[row][number]
                 pull, shift = vjp(training.update(number), state, gradient)[1](pull)
-                (back,) = vjp(training.known(number), state[0])[1](shift)
+                if known is None:
+                    (back,) = vjp(training.known(number), state[0])[1](shift)
+                else:
+                    back = training.product(number, state[0], known, shift)
                 if training.steps[number].unknown:
                     own = training.own(number, self.targets[row])
                     theta, change = vjp(own, state[0], self.Z[row])[1](shift)

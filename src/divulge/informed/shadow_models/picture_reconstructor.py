@@ -49,6 +49,7 @@ def fit(
     learning_rate: float = 1e-4,
     seed: int = 0,
     start: NetworkMap | None = None,
+    half: bool = False,
 ) -> NetworkMap:
     """The network for pictures: generator and discriminator in turn."""
     network, critic = generator(features.shape[1], shape), discriminator(shape[0])
@@ -66,7 +67,7 @@ def fit(
         descend(judge, (critic(truth) - 1).square().mean() + critic(pictures.detach()).square().mean())
         return loss
 
-    return learn(network, step, features, X, epochs=epochs, seed=seed, start=start)
+    return learn(network, step, features, X, epochs=epochs, seed=seed, start=start, half=half)
 
 
 def _perceptual() -> Callable[[Tensor, Tensor], Tensor] | None:

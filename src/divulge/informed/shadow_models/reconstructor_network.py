@@ -2,9 +2,8 @@
 1,000 ReLU units on standardised weights, mean absolute plus mean squared error, RMSProp, batches of 128, 100 epochs.
 Standardising is to zero mean and unit variance over the shadow models, coordinate by coordinate.
 
-``method="paper"`` is that, at the printed rate of 0.001. ``method="network"`` departs from it in two ways that make it
-learn more from few shadow models: what is standardised is the direction in which the weights moved (their lengths
-differ a hundredfold), and the rate is 0.0003, as in the authors' notebook.
+That is ``method="paper"``. ``method="network"`` is ``residual_network``. On processors that have it, bfloat16 makes the
+products in a fraction of the time; weights and steps stay in float32.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from divulge.core.progress import report
 from divulge.models import MLP
 from divulge.models.build import initialise
 
-BATCH = 128
-PRINTED_RATE, OWN_RATE = 1e-3, 3e-4
+BATCH, EPOCHS, RATE = 128, 100, 1e-3
 _STILL = 1e-6  # of the largest spread: a coordinate that moves less did not move
 
 Step = Callable[[Tensor, Tensor], Tensor]
@@ -60,6 +58,7 @@ def learn(
     epochs: int,
     seed: int,
     start: NetworkMap | None,
+    half: bool,
 ) -> NetworkMap:
     """Train a network from standardised features to rows, batch by batch; ``start`` continues from another fixed set's
     (Balle 2022, appendix B)."""
@@ -74,7 +73,9 @@ def learn(
     for epoch in range(epochs):
         total = 0.0
         for index in torch.split(torch.randperm(len(inputs), generator=order), BATCH):
-            total += float(step(network(inputs[index]), rows[index]).detach()) * len(index)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+                made = network(inputs[index])
+            total += float(step(made.float(), rows[index]).detach()) * len(index)
         last = total / len(inputs)
         report("training the reconstructor network", epoch + 1, epochs, loss=f"{last:.4f}")
     return NetworkMap(network.eval(), mean, spread, last)
@@ -97,13 +98,14 @@ def fit(
     features: Tensor,
     X: Tensor,
     *,
-    epochs: int = 100,
+    epochs: int = EPOCHS,
     width: int = 1000,
-    learning_rate: float = OWN_RATE,
+    learning_rate: float = RATE,
     seed: int = 0,
     start: NetworkMap | None = None,
+    half: bool = False,
 ) -> NetworkMap:
-    """The network for vectors."""
+    """The network for vectors; ``half`` makes its products in bfloat16."""
     network = MLP([features.shape[1], width, width, X[0].numel()])
     optimiser = torch.optim.RMSprop(network.parameters(), lr=learning_rate)
 
@@ -112,4 +114,4 @@ def fit(
         descend(optimiser, loss)
         return loss
 
-    return learn(network, step, features, X, epochs=epochs, seed=seed, start=start)
+    return learn(network, step, features, X, epochs=epochs, seed=seed, start=start, half=half)

@@ -35,6 +35,8 @@ class RidgeMap:
     dual: list[Tensor]
     means: list[Tensor]
     label_dual: Tensor
+    left_out: Tensor
+    """The reconstruction of each shadow row by a map that was learned without it [n, d]."""
 
     def scores(self, telling: Tensor) -> Tensor:
         """How well each label fits each row of features [n, labels]: about 1 for the right one and 0 for others."""
@@ -59,11 +61,11 @@ def fit(features: Tensor, telling: Tensor, X: Tensor, y: Tensor) -> RidgeMap:
     [N, d] that made them differ."""
     classes = sorted(set(y.tolist()))
     rows = X.flatten(1).to(torch.float64)
-    members, duals, means = [], [], []
+    members, duals, means, left_out = [], [], [], torch.empty_like(rows)
     for turn, label in enumerate(classes):
         report("fitting the reconstructor", turn, len(classes) + 1)
         chosen = torch.nonzero(y == label)[:, 0]
-        dual, mean = _one_class(features[chosen].to(torch.float64), rows[chosen])
+        dual, mean, left_out[chosen] = _one_class(features[chosen].to(torch.float64), rows[chosen])
         members.append(chosen)
         duals.append(dual.to(features.dtype))
         means.append(mean.to(features.dtype))
@@ -74,7 +76,7 @@ def fit(features: Tensor, telling: Tensor, X: Tensor, y: Tensor) -> RidgeMap:
     kernel = torch.exp(-squares / width)
     kernel.diagonal().add_(_LABEL_PENALTY)
     label_dual = torch.cholesky_solve(onehot, torch.linalg.cholesky(kernel))
-    return RidgeMap(features, telling, width, classes, members, duals, means, label_dual)
+    return RidgeMap(features, telling, width, classes, members, duals, means, label_dual, left_out)
 
 
 def _squares(a: Tensor, b: Tensor) -> Tensor:
@@ -82,18 +84,20 @@ def _squares(a: Tensor, b: Tensor) -> Tensor:
     return (a.square().sum(dim=1)[:, None] + b.square().sum(dim=1) - 2 * a @ b.T).clamp(min=0)
 
 
-def _one_class(features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Dual weights at the penalty that leaves the least error on rows left out, and the mean row."""
+def _one_class(features: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Dual weights at the penalty that leaves the least error on rows left out, the mean row, and what each row left
+    out is rebuilt as."""
     mean = rows.mean(dim=0)
     values, vectors = torch.linalg.eigh(features @ features.T)
     turned = vectors.T @ (rows - mean)
     squares = vectors.square()
-    best: tuple[float, Tensor] | None = None
+    best: tuple[float, Tensor, Tensor] | None = None
     for penalty in _PENALTIES * max(float(values[-1]), 1e-300):
         inverse = 1 / (values.clamp(min=0) + penalty)
         dual = vectors @ (inverse[:, None] * turned)
-        error = float((dual / (squares @ inverse)[:, None]).square().mean())
+        off = dual / (squares @ inverse)[:, None]
+        error = float(off.square().mean())
         if best is None or error < best[0]:
-            best = (error, dual)
+            best = (error, dual, rows - off)
     assert best is not None
-    return best[1], mean
+    return best[1], mean, best[2]

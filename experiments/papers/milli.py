@@ -103,6 +103,7 @@ def _rows() -> Iterator[Row]:
     yield Row("2", "small two-conv, values", fewer, [100], options=VALUES)
     for sigma in (1, 10, 1000):
         yield Row("2", f"small two-conv, SmoothGrad at {sigma:,} sigma", fewer, [100], smooth=sigma)
+    yield from _sizes()
     yield from _known_noise()
     yield from _cifar_rows()
     yield Row("-", "2-layer, captum saliency (absolute)", one, [100], explain="saliency", small=True)
@@ -111,6 +112,30 @@ def _rows() -> Iterator[Row]:
               explain="integrated-gradients", options={"inputs": "gaussian"}, small=True)  # fmt: skip
     yield Row("-", "2-layer, predicted class only", one, [100], options={"classes": "predicted"}, small=True)
     yield Row("-", "2-layer, values, active", one, [100, 300, 1000], options={**VALUES, "choose": "active"}, small=True)
+
+
+def _sizes() -> Iterator[Row]:
+    """Gaussian queries of two-conv networks from 455,000 weights down, in the range of the pictures and with their mean
+    and deviation; and the other rows of the network of PyTorch's own example, which may be the paper's."""
+    for size in ("", "half ", "small ", "example ", "tiny "):
+        title, network = f"{size}two-conv", f"mnist/two-conv{'-' * bool(size)}{size.strip()}"
+        if size not in ("", "small "):
+            yield Row("4", f"{title}, Gaussian queries", network, [10, 100], options={"inputs": "gaussian"})
+        if size != "small ":
+            yield Row("4", f"{title}, Gaussian queries of the data's spread", network, [10, 100],
+                      options={"weight": 1.0}, spread=True)  # fmt: skip
+    example, title = "mnist/two-conv-example", "example two-conv"
+    yield Row("2", f"{title}, gradients", example, [10, 30, 100])
+    yield Row("2", f"{title}, values", example, [10, 100, 1000, 10_000], options=VALUES)
+    yield Row("2", f"{title}, values as printed", example, [10, 100, 1000, 10_000], options=PRINTED)
+    yield Row("4", f"{title}, values at Gaussian queries of the data's spread", example, [10, 100, 1000, 10_000],
+              options=VALUES, spread=True)  # fmt: skip
+    for sigma in (1, 10, 100, 1000):
+        yield Row("2", f"{title}, SmoothGrad at {sigma:,} sigma", example, [100], smooth=sigma)
+    cifar, title = "cifar10/two-conv-example", "CIFAR-10 example two-conv"
+    yield Row("2", f"{title}, gradients", cifar, [10, 100])
+    yield Row("4", f"{title}, Gaussian queries of the data's spread", cifar, [10, 100], options={"weight": 1.0},
+              spread=True)  # fmt: skip
 
 
 def _cifar_rows() -> Iterator[Row]:

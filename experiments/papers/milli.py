@@ -62,6 +62,7 @@ class Row:
 VALUES: dict[str, Any] = {"match": "values"}
 PRINTED: dict[str, Any] = {"match": "values", "method": "paper"}
 SHORT: dict[str, Any] = {"steps": 600}
+LONG: dict[str, Any] = {"steps": 4800, "weight": 1.0}
 
 
 def _rows() -> Iterator[Row]:
@@ -97,9 +98,6 @@ def _rows() -> Iterator[Row]:
     yield Row("4", "2-layer, Gaussian queries, values", one, [100, 1000], options={"inputs": "gaussian", **VALUES})
     yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"inputs": "gaussian"})
     yield Row("4", "small two-conv, gradients", fewer, [10, 30, 100])
-    yield Row("4", "small two-conv, Gaussian queries", fewer, [10, 100], options={"inputs": "gaussian"})
-    yield Row("4", "small two-conv, Gaussian queries of the data's spread", fewer, [10, 100], options={"weight": 1.0},
-              spread=True)  # fmt: skip
     yield Row("2", "small two-conv, values", fewer, [100], options=VALUES)
     for sigma in (1, 10, 1000):
         yield Row("2", f"small two-conv, SmoothGrad at {sigma:,} sigma", fewer, [100], smooth=sigma)
@@ -117,13 +115,17 @@ def _rows() -> Iterator[Row]:
 def _sizes() -> Iterator[Row]:
     """Gaussian queries of two-conv networks from 455,000 weights down, in the range of the pictures and with their mean
     and deviation; and the other rows of the network of PyTorch's own example, which may be the paper's."""
-    for size in ("", "half ", "small ", "example ", "tiny "):
-        title, network = f"{size}two-conv", f"mnist/two-conv{'-' * bool(size)}{size.strip()}"
-        if size not in ("", "small "):
-            yield Row("4", f"{title}, Gaussian queries", network, [10, 100], options={"inputs": "gaussian"})
-        if size != "small ":
-            yield Row("4", f"{title}, Gaussian queries of the data's spread", network, [10, 100],
-                      options={"weight": 1.0}, spread=True)  # fmt: skip
+    for size in ("half", "small", "example", "tiny"):
+        title, network = f"{size} two-conv", f"mnist/two-conv-{size}"
+        long = {"steps": 4800, "inputs": "gaussian"}
+        yield Row("4", f"{title}, Gaussian queries", network, [10, 100], options=long)
+        yield Row("4", f"{title}, Gaussian queries of the data's spread", network, [10, 100], options=LONG, spread=True)
+    yield Row("4", "two-conv, Gaussian queries of the data's spread", "mnist/two-conv", [10, 100], options=LONG,
+              spread=True)  # fmt: skip
+    yield Row("4", "small two-conv, short fit to Gaussian queries of the data's spread", "mnist/two-conv-small", [10],
+              options={"weight": 1.0}, spread=True)  # fmt: skip
+    yield Row("4", "small two-conv, probabilities at Gaussian queries of the data's spread", "mnist/two-conv-small",
+              [10], options=LONG, output="probabilities", spread=True)  # fmt: skip
     example, title = "mnist/two-conv-example", "example two-conv"
     yield Row("2", f"{title}, gradients", example, [10, 30, 100])
     yield Row("2", f"{title}, values", example, [10, 100, 1000, 10_000], options=VALUES)

@@ -112,8 +112,8 @@ ITEMS: tuple[Item, ...] = (
          "python -m experiments span --only labels", "better"),
     Item(JAYARAM, "Figure 1", "thin networks hide part of the span",
          "recovery gets worse as width decreases and depth increases",
-         "mean rank of 80 behind [6], [6, 3], [6, 5, 4, 3] and [2, 2]: 80, 80, 74.5 and 56 at random, 80, 80, 54 and 56 "
-         "trained; the rank is the number of gradients that are not zero", "10 networks a shape",
+         "mean rank of 80 behind [6], [6, 3], [6, 5, 4, 3] and [2, 2]: 80, 80, 74.5 and 56 at random, 80, 80, 54 and "
+         "56 trained; the rank is the number of gradients that are not zero", "10 networks a shape",
          f"{_SPAN} --only 'figure 1'", "as printed"),
     Item(JAYARAM, "Figure 2", "realistic networks", "rank 80 in fewer than 100 gradients", "80 or 81 gradients",
          "3 seeds", f"{_SPAN} --only 'figure 2'", "better"),

@@ -26,11 +26,11 @@ from divulge.extraction.students.learning_curve import LearningCurve, Point
 from divulge.oracles.base import Oracle
 from divulge.oracles.guards import Smoothed
 from divulge.oracles.guards.explained import Explained
-from experiments.papers import milli_figure, milli_shared_noise
+from experiments.papers import milli_figure, milli_saliency, milli_shared_noise
 from experiments.papers.targets import TARGETS, labels, parts, target
 from experiments.plan import Plan
 
-FIGURE_ONE = "figure 1"
+FIGURE_ONE, FIGURE_FIVE = "figure 1", "figure 5"
 SAMPLES = 10
 """SmoothGrad's samples, as in the paper's appendix D."""
 
@@ -237,8 +237,11 @@ def run(plan: Plan) -> dict[str, Any]:
     """Measure what points.jsonl does not hold yet; then results.json, table.md and a picture for each figure."""
     out = plan.out
     rows = [row for row in ROWS.values() if plan.full or row.small or plan.only]
-    plan.check([FIGURE_ONE, *(row.name for row in rows)])
-    first = {FIGURE_ONE: milli_figure.draw(out, plan.seed)} if plan.wants(FIGURE_ONE) else {}
+    plan.check([FIGURE_ONE, FIGURE_FIVE, *(row.name for row in rows)])
+    drawn: dict[str, Any] = {FIGURE_ONE: milli_figure.draw(out, plan.seed)} if plan.wants(FIGURE_ONE) else {}
+    if plan.wants(FIGURE_FIVE):
+        drawn[FIGURE_FIVE] = _saliency(out, plan.seed)
+        plan.show(FIGURE_FIVE, drawn[FIGURE_FIVE])
     wanted = [(row, q, s) for row in rows for q in row.queries for s in plan.seeds_of(5 if plan.full else 1)]
     held = {(point["row"], point["queries"], point["seed"]) for point in read(out)}
     missing = [job for job in wanted if (job[0].name, job[1], job[2]) not in held and plan.wants(job[0].name)]
@@ -255,7 +258,16 @@ def run(plan: Plan) -> dict[str, Any]:
     (out / "table.md").write_text(table(points))
     for figure, network in sorted({(row.figure, row.target) for row in ROWS.values() if row.figure != "-"}):
         _picture(out, figure, network, points)
-    return {**first, "points": len(points), "ratio at 95 %": ratios(points), "out": str(out)}
+    return {**drawn, "points": len(points), "ratio at 95 %": ratios(points), "out": str(out)}
+
+
+def _saliency(out: Path, seed: int) -> list[dict[str, Any]]:
+    data = divulge.datasets.load("mnist")
+    few = data.test.X[seed * milli_saliency.SHOWN :][: milli_saliency.SHOWN]
+    rows = milli_saliency.draw(target("mnist/two-conv-example"), few, float(data.train.X.std()), out, seed)
+    for row in rows:
+        print(row)
+    return rows
 
 
 def _measured(job: tuple[Row, int, int]) -> dict[str, Any]:

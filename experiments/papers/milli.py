@@ -149,6 +149,9 @@ def _cifar_rows() -> Iterator[Row]:
         network, title = f"cifar10/{name}", f"CIFAR-10 {name} at 1/16 width"
         yield Row("2", f"{title}, gradients", network, [10, 100, 1000], options={"steps": 300})
         yield Row("2", f"{title}, values", network, [10, 100, 1000], options={"steps": 300, **VALUES})
+        wider, title = f"{network}-quarter", f"CIFAR-10 {name} at 1/4 width"
+        yield Row("2", f"{title}, gradients", wider, [10, 100, 1000])
+        yield Row("2", f"{title}, values", wider, [10, 100, 1000, 10_000], options=VALUES)
     for name, other in (("vgg11", "resnet18"), ("resnet18", "vgg11")):
         network, title, student = f"cifar10/{name}", f"CIFAR-10 {name} by {other} at 1/16 width", f"cifar10/{other}"
         yield Row("3", f"{title}, gradients", network, [10, 100], student, {"steps": 300})

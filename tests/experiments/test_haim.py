@@ -127,3 +127,16 @@ def test_samples_are_right_where_they_are_the_best_of_a_training_picture(there: 
     told = haim_counts.scored(torch.cat([there.X, there.X, noise]), there, 0.0)
     assert told["samples"] == 2 * len(there.X) + 5
     assert told["right"] == told["above_threshold"] == told["alike"] == len(there.X)
+
+
+def test_a_case_attacked_for_longer_is_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def attacked(case: haim.Case, seed: int, out: Path) -> dict[str, object]:
+        return {"case": case.name, "seed": seed, "seconds": case.seconds}
+
+    monkeypatch.setattr(haim, "attacked", attacked)
+    monkeypatch.setattr(haim, "LARGE", {})
+    plan = Plan(tmp_path, only=(SMALL.name,), loud=False)
+    for cases in ({replace(SMALL, seconds=1.0): 2}, {replace(SMALL, seconds=1.0): 2, replace(SMALL, seconds=2.0): 1}):
+        monkeypatch.setattr(haim, "CASES", cases)
+        rows = haim.run(plan)["cases"]
+    assert [(row["seed"], row["seconds"]) for row in rows] == [(0, 1.0), (1, 1.0), (0, 2.0)]

@@ -67,8 +67,8 @@ TARGETS = {
     ),
     "cifar10/vgg11": Made("cifar10", "vgg11", 5, flips=True, options={"width": 1 / 16}),
     "cifar10/resnet18": Made("cifar10", "resnet18", 2, flips=True, options={"width": 1 / 16}),
-    "cifar10/vgg11-quarter": Made("cifar10", "vgg11", 15, flips=True, options={"width": 1 / 4}),
-    "cifar10/resnet18-quarter": Made("cifar10", "resnet18", 10, flips=True, options={"width": 1 / 4}),
+    "cifar10/vgg11-quarter": Made("cifar10", "vgg11", 8, flips=True, options={"width": 1 / 4}),
+    "cifar10/resnet18-quarter": Made("cifar10", "resnet18", 8, flips=True, options={"width": 1 / 4}),
 }
 """By name; VGG-11 and ResNet-18 at a sixteenth and a quarter of their width."""
 USUAL = ("mnist/one-hidden", "mnist/two-conv", "cifar10/two-conv")

@@ -244,7 +244,8 @@ def run(plan: Plan) -> dict[str, Any]:
     drawn: dict[str, Any] = {FIGURE_ONE: milli_figure.draw(out, plan.seed)} if plan.wants(FIGURE_ONE) else {}
     if plan.wants(FIGURE_FIVE):
         drawn[FIGURE_FIVE] = _saliency(out, plan.seed)
-        plan.show(FIGURE_FIVE, drawn[FIGURE_FIVE])
+        for row in drawn[FIGURE_FIVE]:
+            plan.show(FIGURE_FIVE, row)
     wanted = [(row, q, s) for row in rows for q in row.queries for s in plan.seeds_of(5 if plan.full else 1)]
     held = {(point["row"], point["queries"], point["seed"]) for point in read(out)}
     missing = [job for job in wanted if (job[0].name, job[1], job[2]) not in held and plan.wants(job[0].name)]
@@ -267,10 +268,7 @@ def run(plan: Plan) -> dict[str, Any]:
 def _saliency(out: Path, seed: int) -> list[dict[str, Any]]:
     data = divulge.datasets.load("mnist")
     few = data.test.X[seed * milli_saliency.SHOWN :][: milli_saliency.SHOWN]
-    rows = milli_saliency.draw(target("mnist/two-conv-example"), few, float(data.train.X.std()), out, seed)
-    for row in rows:
-        print(row)
-    return rows
+    return milli_saliency.draw(target("mnist/two-conv-example"), few, float(data.train.X.std()), out, seed)
 
 
 def _measured(job: tuple[Row, int, int]) -> dict[str, Any]:

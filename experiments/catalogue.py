@@ -36,7 +36,7 @@ PAPERS = (
                "informed", "mnist, fashion-mnist, cifar10"),
     Experiment("balle-dp", "Balle et al. 2022: figures 9, 10 and 15, and the bounds of section VII", 14,
                "protection", "mnist, cifar10"),
-    Experiment("haim", "Haim et al. 2022: figures 2, 3, 4, 5 and 21, tables 1 and 2 on smaller sets", 130, "haim",
+    Experiment("haim", "Haim et al. 2022: figures 2 to 15 and 17 to 21, tables 1 and 2 on smaller sets", 190, "haim",
                "mnist, cifar10"),
     Experiment("chain", "from a prediction endpoint to training pictures; in none of the papers", 12, "chain",
                "mnist, cifar10"),

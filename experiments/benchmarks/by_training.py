@@ -37,6 +37,8 @@ COSTS: tuple[tuple[str, dict[str, Any], tuple[int, ...], int | None, int], ...] 
     ("two-conv", {}, LARGE, 1, 20),
     ("vgg11", {"width": 1 / 16}, LARGE, 1, 20),
     ("resnet18", {"width": 1 / 16}, LARGE, 1, 20),
+    ("vgg11", {"width": 1 / 4}, LARGE, 1, 20),
+    ("resnet18", {"width": 1 / 4}, LARGE, 1, 20),
     ("vgg11", {}, LARGE, 1, 4),
     ("resnet18", {}, LARGE, 1, 4),
 )

@@ -6,6 +6,8 @@ three ways to choose points are here: Gaussian ones, Gaussian ones projected awa
 Gaussian ones for the trained network. The paper does not say whether its output is a ReLU, so random networks are
 measured with a linear one, as in Theorem 3.4, and with a ReLU, behind which gradients are zero at many points. The rank
 is counted twice: with the paper's threshold of 1e-5 of the largest singular value, and with the precision of float64.
+Beside it stands the number of points whose gradient is not zero: a gradient that is not zero adds a direction, as the
+first layer's pattern is another at every point, so that the rank is the smaller of this number and 80.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from experiments.plan import Plan
 
 THIN = ((6, 3), (6,), (6, 5, 4, 3), (3, 3), (2, 2))  # the first is the one that the caption of figure 1 names
 REALISTIC = ((40,), (40, 30), (40, 30, 20), (40, 30, 20, 10))
+NETWORKS = 10
+"""Of each thin shape, random and trained."""
 PAPER = 1e-5
 DIGITS = {False: (1000, 50), True: (1000, 1000)}  # obfuscated, and by linear programme, by whether full
 FLOAT64 = 32 * torch.finfo(torch.float64).eps
@@ -39,7 +43,7 @@ def run(plan: Plan) -> dict[str, Any]:
     """Write results.json, figure1.png, figure2.png and figure3.png; the JSON is returned too."""
     began, out, full = time.perf_counter(), plan.out, plan.full
     plan.check(["figure 1", "figure 2", "figure 3", "recovery"])
-    seeds = plan.seeds_of(10 if full else 3)
+    usual = plan.seeds_of(10 if full else 3)
     samples = {"thin": 400 if full else 160, "realistic": 110}
     trained: dict[tuple[int, ...], nn.Module] = {}
     result: dict[str, Any] = {"seed": plan.seed, "full": full, "figures": {}}
@@ -49,10 +53,12 @@ def run(plan: Plan) -> dict[str, Any]:
         (out / "results.json").write_text(json.dumps(result, indent=2) + "\n")
 
     for number, kind, shapes in (("1", "thin", THIN), ("2", "realistic", REALISTIC)):
+        seeds = plan.seeds_of(NETWORKS) if kind == "thin" else usual
         needed = kind == "realistic" and (plan.wants("figure 3") or plan.wants("recovery"))
         if not (needed or plan.begins(f"figure {number}")):
             continue
-        network = partial(_network, samples[kind], seeds, 12 if full else 2 if kind == "thin" else 3)
+        epochs = 12 if full else 2 if kind == "thin" else 3
+        network = partial(_network, samples[kind], seeds, epochs, len(seeds) if kind == "thin" else 1)
         found = parallel.run(network, shapes, workers=plan.workers, stage=f"{kind} networks")
         trained |= {hidden: model for hidden, (model, _) in zip(shapes, found, strict=True)}
         curves = [curve for _, some in found for curve in some]
@@ -61,7 +67,7 @@ def run(plan: Plan) -> dict[str, Any]:
         write()
         plan.show(f"figure {number}", curves)
     if plan.begins("recovery"):
-        result["recovery"] = _recoveries(trained[REALISTIC[-1]], seeds)
+        result["recovery"] = _recoveries(trained[REALISTIC[-1]], usual)
         write()
         plan.show("recovery", result["recovery"])
     if plan.begins("figure 3"):
@@ -77,12 +83,12 @@ def run(plan: Plan) -> dict[str, Any]:
 
 
 def _network(
-    samples: int, seeds: range, epochs: int, hidden: tuple[int, ...]
+    samples: int, seeds: range, epochs: int, networks: int, hidden: tuple[int, ...]
 ) -> tuple[nn.Module, list[dict[str, Any]]]:
-    """A trained network, and the curves of its shape."""
+    """The first of several trained networks, and the curves of their shape."""
     mnist = datasets.load("mnist")
-    trained = _train(hidden, mnist.train, seeds[0], epochs)
-    return trained, _curves(hidden, trained, mnist.test, samples, seeds)
+    trained = [_train(hidden, mnist.train, seed, epochs) for seed in seeds[:networks]]
+    return trained[0], _curves(hidden, trained, mnist.test, samples, seeds)
 
 
 def _train(hidden: Sequence[int], rows: datasets.Rows, seed: int, epochs: int) -> nn.Module:
@@ -103,21 +109,22 @@ def _random(hidden: Sequence[int], seed: int, *, last_relu: bool = False) -> nn.
 
 
 def _curves(
-    hidden: Sequence[int], trained: nn.Module, test: datasets.Rows, samples: int, seeds: range
+    hidden: Sequence[int], trained: Sequence[nn.Module], test: datasets.Rows, samples: int, seeds: range
 ) -> list[dict[str, Any]]:
-    """One curve for each way to choose points, with the rank after every sample averaged over the seeds."""
+    """One curve for each way to choose points, with the rank after every sample averaged over the seeds. There is a
+    trained network for each seed, or one for all of them."""
     ways: dict[str, Callable[[int], Tensor]] = {
         "random network, Gaussian points": lambda s: _gradients(_random(hidden, s), samples, s),
         "random network with a ReLU at its output, Gaussian points": lambda s: _gradients(
             _random(hidden, s, last_relu=True), samples, s
         ),
         "random network, projected points": lambda s: _projected_gradients(_random(hidden, s), samples, s),
-        "trained on MNIST, Gaussian points": lambda s: _gradients(trained, samples, s),
+        "trained on MNIST, Gaussian points": lambda s: _gradients(trained[(s - seeds[0]) % len(trained)], samples, s),
     }
     curves = []
     for way, gradients in ways.items():
         rows = [gradients(seed) for seed in seeds]
-        paper, precise = ([_ranks(g, threshold) for g in rows] for threshold in (PAPER, FLOAT64))
+        paper, precise = zip(*(_ranks(g, PAPER, FLOAT64) for g in rows), strict=True)
         curve: dict[str, Any] = {
             "hidden": list(hidden),
             "way": way,
@@ -126,10 +133,14 @@ def _curves(
             "rank_float64": _mean(precise),
             "final_ranks_paper_threshold": [ranks[-1] for ranks in paper],
             "final_ranks_float64": [ranks[-1] for ranks in precise],
+            "gradients_not_zero": [int(g.any(dim=1).sum()) for g in rows],
+            "rank_is_their_number": all(
+                ranks == (g.any(dim=1).cumsum(0)).clamp(max=80).tolist() for g, ranks in zip(rows, precise, strict=True)
+            ),
             "samples_to_rank_80": [next((m + 1 for m, r in enumerate(ranks) if r == 80), None) for ranks in precise],
         }
         if "trained" in way:
-            curve["test_accuracy"] = evaluate(trained, test.X, test.y).accuracy
+            curve["test_accuracy"] = [evaluate(network, test.X, test.y).accuracy for network in trained]
         curves.append(curve)
     return curves
 
@@ -154,17 +165,18 @@ def _projected_gradients(model: nn.Module, samples: int, seed: int) -> Tensor:
     return torch.cat(rows)
 
 
-def _ranks(gradients: Tensor, threshold: float) -> list[int]:
-    """The rank of the first m gradients for every m: singular values above ``threshold`` of the largest."""
+def _ranks(gradients: Tensor, *thresholds: float) -> list[list[int]]:
+    """For each threshold the rank of the first m gradients, for every m: singular values above it, of the largest."""
     _, triangle = torch.linalg.qr(gradients.T)  # [r, m]: the same singular values for every prefix, in a small matrix
-    ranks = []
+    ranks: list[list[int]] = [[] for _ in thresholds]
     for m in range(1, len(gradients) + 1):
         singular = torch.linalg.svdvals(triangle[:, :m])
-        ranks.append(int((singular > threshold * singular[0]).sum()) if float(singular[0]) > 0 else 0)
+        for told, threshold in zip(ranks, thresholds, strict=True):
+            told.append(int((singular > threshold * singular[0]).sum()) if float(singular[0]) > 0 else 0)
     return ranks
 
 
-def _mean(curves: list[list[int]]) -> list[float]:
+def _mean(curves: Sequence[list[int]]) -> list[float]:
     return torch.tensor(curves, dtype=torch.float64).mean(dim=0).tolist()
 
 
@@ -232,12 +244,14 @@ def _tables(result: dict[str, Any]) -> str:
     lines = ["# Span recovery", ""]
     for figure, title in (("1", "Thin networks"), ("2", "Realistic networks")):
         lines += [f"## {title} (figure {figure})", "", "| hidden | points | final rank, 1e-5 | final rank, float64 | "
-                  "samples to rank 80 | test accuracy |", "|---|---|---|---|---|---|"]  # fmt: skip
+                  "gradients not zero | rank is their number | samples to rank 80 | test accuracy |",
+                  "|" + "---|" * 8]  # fmt: skip
         for curve in result["figures"].get(figure, []):
-            accuracy = f"{curve['test_accuracy']:.1%}" if "test_accuracy" in curve else ""
+            accuracy = ", ".join(f"{share:.1%}" for share in curve.get("test_accuracy", []))
             lines.append(
                 f"| {curve['hidden']} | {curve['way']} | {curve['final_ranks_paper_threshold']} | "
-                f"{curve['final_ranks_float64']} | {curve['samples_to_rank_80']} | {accuracy} |"
+                f"{curve['final_ranks_float64']} | {curve['gradients_not_zero']} | {curve['rank_is_their_number']} | "
+                f"{curve['samples_to_rank_80']} | {accuracy} |"
             )
         lines.append("")
     lines += ["## [784, 80, 40, 30, 20, 10]", ""]

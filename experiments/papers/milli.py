@@ -26,11 +26,11 @@ from divulge.extraction.students.learning_curve import LearningCurve, Point
 from divulge.oracles.base import Oracle
 from divulge.oracles.guards import Smoothed
 from divulge.oracles.guards.explained import Explained
-from experiments.papers import milli_figure, milli_shared_noise
+from experiments.papers import milli_figure, milli_saliency, milli_shared_noise
 from experiments.papers.targets import TARGETS, labels, parts, target
 from experiments.plan import Plan
 
-FIGURE_ONE = "figure 1"
+FIGURE_ONE, FIGURE_FIVE = "figure 1", "figure 5"
 SAMPLES = 10
 """SmoothGrad's samples, as in the paper's appendix D."""
 
@@ -62,6 +62,7 @@ class Row:
 VALUES: dict[str, Any] = {"match": "values"}
 PRINTED: dict[str, Any] = {"match": "values", "method": "paper"}
 SHORT: dict[str, Any] = {"steps": 600}
+LONG: dict[str, Any] = {"steps": 4800, "weight": 1.0}
 
 
 def _rows() -> Iterator[Row]:
@@ -97,12 +98,10 @@ def _rows() -> Iterator[Row]:
     yield Row("4", "2-layer, Gaussian queries, values", one, [100, 1000], options={"inputs": "gaussian", **VALUES})
     yield Row("4", "two-conv, Gaussian queries", two, [10, 100], options={"inputs": "gaussian"})
     yield Row("4", "small two-conv, gradients", fewer, [10, 30, 100])
-    yield Row("4", "small two-conv, Gaussian queries", fewer, [10, 100], options={"inputs": "gaussian"})
-    yield Row("4", "small two-conv, Gaussian queries of the data's spread", fewer, [10, 100], options={"weight": 1.0},
-              spread=True)  # fmt: skip
     yield Row("2", "small two-conv, values", fewer, [100], options=VALUES)
     for sigma in (1, 10, 1000):
         yield Row("2", f"small two-conv, SmoothGrad at {sigma:,} sigma", fewer, [100], smooth=sigma)
+    yield from _sizes()
     yield from _known_noise()
     yield from _cifar_rows()
     yield Row("-", "2-layer, captum saliency (absolute)", one, [100], explain="saliency", small=True)
@@ -111,6 +110,34 @@ def _rows() -> Iterator[Row]:
               explain="integrated-gradients", options={"inputs": "gaussian"}, small=True)  # fmt: skip
     yield Row("-", "2-layer, predicted class only", one, [100], options={"classes": "predicted"}, small=True)
     yield Row("-", "2-layer, values, active", one, [100, 300, 1000], options={**VALUES, "choose": "active"}, small=True)
+
+
+def _sizes() -> Iterator[Row]:
+    """Gaussian queries of two-conv networks from 455,000 weights down, in the range of the pictures and with their mean
+    and deviation; and the other rows of the network of PyTorch's own example, which may be the paper's."""
+    for size in ("half", "small", "example", "tiny"):
+        title, network = f"{size} two-conv", f"mnist/two-conv-{size}"
+        long = {"steps": 4800, "inputs": "gaussian"}
+        yield Row("4", f"{title}, Gaussian queries", network, [10, 100], options=long)
+        yield Row("4", f"{title}, Gaussian queries of the data's spread", network, [10, 100], options=LONG, spread=True)
+    yield Row("4", "two-conv, Gaussian queries of the data's spread", "mnist/two-conv", [10, 100], options=LONG,
+              spread=True)  # fmt: skip
+    yield Row("4", "small two-conv, short fit to Gaussian queries of the data's spread", "mnist/two-conv-small", [10],
+              options={"weight": 1.0}, spread=True)  # fmt: skip
+    yield Row("4", "small two-conv, probabilities at Gaussian queries of the data's spread", "mnist/two-conv-small",
+              [10], options=LONG, output="probabilities", spread=True)  # fmt: skip
+    example, title = "mnist/two-conv-example", "example two-conv"
+    yield Row("2", f"{title}, gradients", example, [10, 30, 100])
+    yield Row("2", f"{title}, values", example, [10, 100, 1000, 10_000], options=VALUES)
+    yield Row("2", f"{title}, values as printed", example, [10, 100, 1000, 10_000], options=PRINTED)
+    yield Row("4", f"{title}, values at Gaussian queries of the data's spread", example, [10, 100, 1000, 10_000],
+              options=VALUES, spread=True)  # fmt: skip
+    for sigma in (1, 10, 100, 1000):
+        yield Row("2", f"{title}, SmoothGrad at {sigma:,} sigma", example, [100], smooth=sigma)
+    cifar, title = "cifar10/two-conv-example", "CIFAR-10 example two-conv"
+    yield Row("2", f"{title}, gradients", cifar, [10, 100])
+    yield Row("4", f"{title}, Gaussian queries of the data's spread", cifar, [10, 100], options={"weight": 1.0},
+              spread=True)  # fmt: skip
 
 
 def _cifar_rows() -> Iterator[Row]:
@@ -122,6 +149,9 @@ def _cifar_rows() -> Iterator[Row]:
         network, title = f"cifar10/{name}", f"CIFAR-10 {name} at 1/16 width"
         yield Row("2", f"{title}, gradients", network, [10, 100, 1000], options={"steps": 300})
         yield Row("2", f"{title}, values", network, [10, 100, 1000], options={"steps": 300, **VALUES})
+        wider, title = f"{network}-quarter", f"CIFAR-10 {name} at 1/4 width"
+        yield Row("2", f"{title}, gradients", wider, [10, 100, 1000])
+        yield Row("2", f"{title}, values", wider, [10, 100, 1000, 10_000], options=VALUES)
     for name, other in (("vgg11", "resnet18"), ("resnet18", "vgg11")):
         network, title, student = f"cifar10/{name}", f"CIFAR-10 {name} by {other} at 1/16 width", f"cifar10/{other}"
         yield Row("3", f"{title}, gradients", network, [10, 100], student, {"steps": 300})
@@ -210,8 +240,12 @@ def run(plan: Plan) -> dict[str, Any]:
     """Measure what points.jsonl does not hold yet; then results.json, table.md and a picture for each figure."""
     out = plan.out
     rows = [row for row in ROWS.values() if plan.full or row.small or plan.only]
-    plan.check([FIGURE_ONE, *(row.name for row in rows)])
-    first = {FIGURE_ONE: milli_figure.draw(out, plan.seed)} if plan.wants(FIGURE_ONE) else {}
+    plan.check([FIGURE_ONE, FIGURE_FIVE, *(row.name for row in rows)])
+    drawn: dict[str, Any] = {FIGURE_ONE: milli_figure.draw(out, plan.seed)} if plan.wants(FIGURE_ONE) else {}
+    if plan.wants(FIGURE_FIVE):
+        drawn[FIGURE_FIVE] = _saliency(out, plan.seed)
+        for row in drawn[FIGURE_FIVE]:
+            plan.show(FIGURE_FIVE, row)
     wanted = [(row, q, s) for row in rows for q in row.queries for s in plan.seeds_of(5 if plan.full else 1)]
     held = {(point["row"], point["queries"], point["seed"]) for point in read(out)}
     missing = [job for job in wanted if (job[0].name, job[1], job[2]) not in held and plan.wants(job[0].name)]
@@ -228,7 +262,13 @@ def run(plan: Plan) -> dict[str, Any]:
     (out / "table.md").write_text(table(points))
     for figure, network in sorted({(row.figure, row.target) for row in ROWS.values() if row.figure != "-"}):
         _picture(out, figure, network, points)
-    return {**first, "points": len(points), "ratio at 95 %": ratios(points), "out": str(out)}
+    return {**drawn, "points": len(points), "ratio at 95 %": ratios(points), "out": str(out)}
+
+
+def _saliency(out: Path, seed: int) -> list[dict[str, Any]]:
+    data = divulge.datasets.load("mnist")
+    few = data.test.X[seed * milli_saliency.SHOWN :][: milli_saliency.SHOWN]
+    return milli_saliency.draw(target("mnist/two-conv-example"), few, float(data.train.X.std()), out, seed)
 
 
 def _measured(job: tuple[Row, int, int]) -> dict[str, Any]:

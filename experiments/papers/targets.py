@@ -47,6 +47,8 @@ class Made:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+EXAMPLE = {"filters": [10, 20], "dense": 50, "padding": 0}
+"""The two-conv of PyTorch's own MNIST example: 21,840 weights."""
 TARGETS = {
     "digits/softmax": Made("digits", "softmax", 40, 1e-2),
     "digits/one-hidden": Made("digits", "one-hidden", 60, 5e-3, options={"width": 32}),
@@ -55,14 +57,20 @@ TARGETS = {
     "mnist/one-hidden": Made("mnist", "one-hidden", 20, weight_decay=0.05),
     "mnist/two-conv": Made("mnist", "two-conv", 3),
     "mnist/two-conv-small": Made("mnist", "two-conv", 3, options={"filters": [8, 16], "dense": 32}),
+    "mnist/two-conv-half": Made("mnist", "two-conv", 3, options={"filters": [16, 32], "dense": 64}),
+    "mnist/two-conv-example": Made("mnist", "two-conv", 3, options=EXAMPLE),
+    "mnist/two-conv-tiny": Made("mnist", "two-conv", 3, options={"filters": [4, 8], "dense": 16}),
+    "cifar10/two-conv-example": Made("cifar10", "two-conv", 8, weight_decay=0.05, flips=True, options=EXAMPLE),
     "cifar10/two-conv": Made("cifar10", "two-conv", 8, weight_decay=0.05, flips=True),
     "cifar10/two-conv-small": Made(
         "cifar10", "two-conv", 8, weight_decay=0.05, flips=True, options={"filters": [8, 16], "dense": 32}
     ),
     "cifar10/vgg11": Made("cifar10", "vgg11", 5, flips=True, options={"width": 1 / 16}),
     "cifar10/resnet18": Made("cifar10", "resnet18", 2, flips=True, options={"width": 1 / 16}),
+    "cifar10/vgg11-quarter": Made("cifar10", "vgg11", 8, flips=True, options={"width": 1 / 4}),
+    "cifar10/resnet18-quarter": Made("cifar10", "resnet18", 8, flips=True, options={"width": 1 / 4}),
 }
-"""By name; VGG-11 and ResNet-18 at a sixteenth of their width."""
+"""By name; VGG-11 and ResNet-18 at a sixteenth and a quarter of their width."""
 USUAL = ("mnist/one-hidden", "mnist/two-conv", "cifar10/two-conv")
 
 

@@ -24,6 +24,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in = Dataset(name="digits", stored_train=rows, stored_test=rows, shape=(1, 28, 28))
     monkeypatch.setattr(datasets, "load", lambda name: stand_in)
     monkeypatch.setattr(experiment, "THIN", ((3, 3),))
+    monkeypatch.setattr(experiment, "NETWORKS", 2)
     monkeypatch.setattr(experiment, "REALISTIC", ((40, 30, 20, 10),))
     monkeypatch.setattr(experiment, "DIGITS", {False: (20, 2), True: (20, 2)})
 
@@ -37,6 +38,13 @@ def test_the_experiment_writes_every_point_table_and_figure(tmp_path: Path) -> N
         assert (tmp_path / name).stat().st_size > 5000
     assert "samples to rank 80" in (tmp_path / "tables.md").read_text()
     wide = [curve for curve in result["figures"]["2"] if "random network, " in curve["way"]]
+    thin = {curve["way"]: curve for curve in result["figures"]["1"]}
+    assert len(thin["trained on MNIST, Gaussian points"]["test_accuracy"]) == 2
+    for way in ("random network, Gaussian points", "random network with a ReLU at its output, Gaussian points"):
+        counted = thin[way]["gradients_not_zero"]
+        assert thin[way]["rank_is_their_number"]
+        assert thin[way]["final_ranks_float64"] == [min(80, count) for count in counted]
+    assert min(thin["random network with a ReLU at its output, Gaussian points"]["gradients_not_zero"]) < 160
     assert all(rank == 80 for curve in wide for rank in curve["final_ranks_float64"])
     assert all(found["rank"] == 80 for found in result["recovery"] if found["network"] == "random")
     unbounded = result["figures"]["3"]["noise of 10 times the norm"]
@@ -56,6 +64,5 @@ def test_a_relu_at_the_output_hides_part_of_the_span_of_a_thin_network() -> None
 
 def test_the_rank_of_every_prefix_is_counted() -> None:
     rows = torch.tensor([[1.0, 0, 0], [2.0, 0, 0], [0, 1e-7, 0], [0, 0, 3.0]], dtype=torch.float64)
-    assert experiment._ranks(rows, 1e-5) == [1, 1, 1, 2]
-    assert experiment._ranks(rows, 1e-12) == [1, 1, 2, 3]
-    assert experiment._ranks(torch.zeros(2, 3, dtype=torch.float64), 1e-5) == [0, 0]
+    assert experiment._ranks(rows, 1e-5, 1e-12) == [[1, 1, 1, 2], [1, 1, 2, 3]]
+    assert experiment._ranks(torch.zeros(2, 3, dtype=torch.float64), 1e-5) == [[0, 0]]

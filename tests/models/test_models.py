@@ -57,6 +57,19 @@ def test_networks_fit_other_pictures_and_classes(name: str) -> None:
     assert model(inputs(model)).shape == (3, 7)
 
 
+@pytest.mark.parametrize(("padding", "weights", "least"), [(0, 21_840, 16), (1, 30_840, 10), (2, 54_840, 4)])
+def test_convolutions_can_go_without_padding(padding: int, weights: int, least: int) -> None:
+    """Without padding, and with 10 and 20 filters and 50 dense units, it is the network of PyTorch's MNIST example."""
+    options = {"filters": [10, 20], "dense": 50, "padding": padding}
+    model = models.build("two-conv", shape=(1, 28, 28), **options)
+    assert sum(parameter.numel() for parameter in model.parameters()) == weights
+    assert model(inputs(model)).shape == (3, 10)
+    smallest = models.build("two-conv", shape=(1, least, least), **options)
+    assert smallest(inputs(smallest)).shape == (3, 10)
+    with pytest.raises(InvalidInput, match=f"at least {least} x {least}"):
+        models.build("two-conv", shape=(1, least - 1, least), **options)
+
+
 @pytest.mark.parametrize("norm", ["batch", "group", "none"])
 def test_normalisation_can_be_chosen(norm: str) -> None:
     model = models.build("resnet18", width=0.05, norm=norm)
@@ -126,6 +139,7 @@ def test_a_relu_network_computes_its_formula_and_survives_the_disk(tmp_path: Pat
         ("two-conv", {"shape": (784,)}, "takes pictures"),
         ("two-conv", {"shape": (1, 3, 28)}, "at least 4 x 4"),
         ("two-conv", {"filters": [3]}, "two convolutions"),
+        ("two-conv", {"padding": 3}, "by 0, 1 or 2 pixels"),
         ("vgg11", {"shape": (3, 28, 28)}, "at least 32 x 32"),
         ("vgg11", {"width": 0}, "above 0"),
         ("resnet18", {"norm": "layer"}, "norm is"),

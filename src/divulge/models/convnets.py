@@ -72,20 +72,29 @@ class ResidualBlock(nn.Module):
 
 
 def two_conv(
-    *, shape: Sequence[int] = (1, 28, 28), outputs: int = 10, filters: Sequence[int] = (32, 64), dense: int = 128
-) -> PictureNetwork:
+    *, shape: Sequence[int] = (1, 28, 28), outputs: int = 10, filters: Sequence[int] = (32, 64), dense: int = 128,
+    padding: int = 2,
+) -> PictureNetwork:  # fmt: skip
     """Two 5 x 5 convolutions, each with ReLU and a 2 x 2 max-pool, then two dense layers."""
-    channels, height, width = _picture(shape, at_least=4)
+    if padding not in (0, 1, 2):
+        raise InvalidInput(f"two-conv pads its 5 x 5 convolutions by 0, 1 or 2 pixels; got {padding!r}.")
+    channels, height, width = _picture(shape, at_least=(4, 10, 16)[2 - padding])
     if len(filters) != 2:
         raise InvalidInput(f"two-conv has two convolutions, so filters takes two numbers; got {list(filters)}.")
     first, second = filters
+    rows, columns = (_halved_twice(size, 4 - 2 * padding) for size in (height, width))
     layers = [
-        nn.Conv2d(channels, first, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(first, second, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(second * (height // 4) * (width // 4), dense), nn.ReLU(), nn.Linear(dense, outputs),
+        nn.Conv2d(channels, first, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(first, second, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(second * rows * columns, dense), nn.ReLU(), nn.Linear(dense, outputs),
     ]  # fmt: skip
-    options = {"outputs": outputs, "filters": list(filters), "dense": dense}
+    options = {"outputs": outputs, "filters": list(filters), "dense": dense, "padding": padding}
     return PictureNetwork(layers, name="two-conv", shape=shape, **options)
+
+
+def _halved_twice(size: int, lost: int) -> int:
+    """The size of a picture's side after two convolutions that lose so many pixels each, pooled 2 x 2."""
+    return ((size - lost) // 2 - lost) // 2
 
 
 def vgg11(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
+import optuna
 import pytest
 from torch import nn
 
 from divulge import reconstruction
 from divulge.core.errors import AttackFailed, InvalidInput
 from divulge.reconstruction import PaperSettings, Settings
-from divulge.reconstruction.printed.search import RANGES
+from divulge.reconstruction.printed.search import PRINTED_RANGES, RANGES
 from divulge.training import margin
 
 from ...margin_targets import Target, odd_digits
@@ -52,6 +54,24 @@ def test_the_best_settings_give_the_score_they_are_said_to(model: nn.Module, tmp
     best = reconstruction.search(model, n=6, trials=4, settings=QUICK, storage=tmp_path / "search.db")
     found = reconstruction.from_weights(model, method="paper", n=6, settings=best.settings)
     assert -found.residual == pytest.approx(best.score)
+
+
+@pytest.mark.slow
+def test_the_printed_search_draws_at_random_from_the_printed_ranges(model: nn.Module, tmp_path: Path) -> None:
+    """Both searches stand in one database; a printed trial does not depend on what earlier ones came to."""
+    storage = tmp_path / "search.db"
+    reconstruction.search(model, n=6, trials=3, settings=QUICK, storage=storage)
+    reconstruction.search(model, n=6, trials=20, settings=replace(QUICK, iterations=1), storage=storage, method="paper")
+    (name,) = (name for name in optuna.get_all_study_names(f"sqlite:///{storage}") if name.endswith("-printed"))
+    trials = optuna.load_study(study_name=name, storage=f"sqlite:///{storage}").get_trials()
+    assert len(trials) == 20
+    for parameter, (low, high, log) in PRINTED_RANGES.items():
+        drawn = [trial.params[parameter] for trial in trials]
+        assert low <= min(drawn) <= max(drawn) <= high
+        assert trials[0].distributions[parameter].log == log  # type: ignore[attr-defined]
+    assert max(trial.params["lambda_min"] for trial in trials) > RANGES["lambda_min"][1]
+    assert min(trial.params["lambda_min"] for trial in trials) < RANGES["lambda_min"][0]
+    assert all(trial.user_attrs["residual"] > 0 for trial in trials if trial.value is not None)
 
 
 @pytest.mark.slow

@@ -10,13 +10,13 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from divulge.core.errors import AttackFailed, InvalidInput, MissingPackage
 from divulge.core.storage import digest
-from divulge.core.validation import checked_whole
+from divulge.core.validation import checked_choice, checked_whole
 from divulge.core.workers import Workers, run
 from divulge.reconstruction.printed.kkt import PaperSettings, reconstruct
 
@@ -24,7 +24,13 @@ RANGES: dict[str, tuple[float, float, bool]] = {
     "learning_rate": (1e-5, 1.0, True), "initial_scale": (1e-6, 0.1, True), "lambda_min": (0.01, 0.5, False),
     "alpha": (10.0, 500.0, False),
 }  # fmt: skip
-"""Lowest value, highest value, and whether the scale is logarithmic: the ranges of the authors' search."""
+"""Lowest value, highest value, and whether the scale is logarithmic: the ranges of the authors' code."""
+PRINTED_RANGES: dict[str, tuple[float, float, bool]] = {
+    "learning_rate": (1e-5, 1.0, True), "initial_scale": (1e-6, 1.0, True), "lambda_min": (1e-4, 1.0, True),
+    "alpha": (10.0, 500.0, False),
+}  # fmt: skip
+"""The same as appendix B.2 prints them; values are drawn from these at random."""
+Method = Literal["default", "paper"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ class _Task:
     storage: str
     study: str
     seed: int
+    method: Method
 
 
 def search(
@@ -69,6 +76,7 @@ def search(
     trials: int = 50,
     settings: PaperSettings | None = None,
     storage: str | Path = "search.db",
+    method: Method = "default",
     seed: int = 0,
     workers: Workers = None,
 ) -> Search:
@@ -89,6 +97,9 @@ def search(
         The settings that are not searched, and the iterations of each trial.
     storage : str or Path, default "search.db"
         An SQLite file, or the URL of a database.
+    method : {"default", "paper"}, default "default"
+        "paper" draws each trial at random from the ranges of appendix B.2. The default lets Optuna propose values from
+        the ranges of the authors' code.
     seed : int, default 0
         Fixes the trials.
     workers : int, str or None, default None
@@ -115,10 +126,11 @@ def search(
     started = time.perf_counter()
     for name, count in (("n", n), ("trials", trials)):
         checked_whole(name, count, at_least=1)
+    checked_choice("method", method, ("default", "paper"))
     optuna = _optuna()
     settings = settings or PaperSettings()
-    name = _name(model, n, training_inputs, settings)
-    task = _Task(model, n, training_inputs, settings, _url(storage), name, seed)
+    name = _name(model, n, training_inputs, settings) + ("-printed" if method == "paper" else "")
+    task = _Task(model, n, training_inputs, settings, _url(storage), name, seed, method)
     study = _opened(optuna, task)
     run(partial(_trial, task), range(_finished(study), trials), workers=workers, stage="trials")
     done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
@@ -152,15 +164,19 @@ def _opened(optuna: Any, task: _Task) -> Any:
 def _trial(task: _Task, number: int) -> None:
     """One run of the printed method at values that Optuna proposes. Its score goes to the database."""
     optuna = _optuna()
-    sampler = optuna.samplers.TPESampler(seed=1000 * task.seed + number)
+    printed = task.method == "paper"
+    samplers = optuna.samplers
+    sampler = (samplers.RandomSampler if printed else samplers.TPESampler)(seed=1000 * task.seed + number)
     study = optuna.load_study(study_name=task.study, storage=task.storage, sampler=sampler)
     trial = study.ask()
-    values = {name: trial.suggest_float(name, low, high, log=log) for name, (low, high, log) in RANGES.items()}
+    ranges = PRINTED_RANGES if printed else RANGES
+    values = {name: trial.suggest_float(name, low, high, log=log) for name, (low, high, log) in ranges.items()}
     try:
         found = reconstruct(task.model, n=task.n, seed=task.seed, settings=replace(task.settings, **values))
     except AttackFailed:  # diverged: a rate too high for this target
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
         return
+    trial.set_user_attr("residual", found.residual)
     score = -found.residual
     if task.training_inputs is not None:
         score = float(found.match(task.training_inputs).correlation.mean())

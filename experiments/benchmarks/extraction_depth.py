@@ -70,7 +70,7 @@ IMPRECISE = {
 """Networks whose answers are imprecise; those of ``TRAINED`` are trained on digits."""
 CLOSE = 1e-4
 """A copy of imprecise answers is close if it is off by no more than this share of the output's standard deviation."""
-FUNCTIONS, BUDGET = 500, 60_000
+FUNCTIONS, BUDGET, FUNCTION_LIMIT = 500, 60_000, 20
 FIGURE = Path("docs/results/extraction_growth.png")
 
 
@@ -184,20 +184,15 @@ def one_structure(name: str, seed: int) -> dict[str, object]:
     return in_time(model, inputs, FIRST_SEED + seed, LIMIT)
 
 
-def one_function(seed: int) -> dict[str, object]:
-    """A function of any kind: exact copies are welcome where they agree everywhere, false claims are counted."""
-    model, inputs = function(seed)
-    oracle = divulge.oracle(model, access="gradient", input_shape=(inputs,), budget=BUDGET)
-    return {"kind": KINDS[seed % len(KINDS)], **attacked(model, oracle, inputs, seed, from_gradients)}
-
-
 class TimeUp(Exception):
     """The processor seconds of an attack are used up."""
 
 
-def in_time(model: nn.Module, inputs: int, seed: int, seconds: int) -> dict[str, object]:
+def in_time(
+    model: nn.Module, inputs: int, seed: int, seconds: int, *, budget: int | None = None
+) -> dict[str, object]:  # fmt: skip
     """``attacked`` from gradients within so many processor seconds; what was asked by then if they do not suffice."""
-    oracle = divulge.oracle(model, access="gradient", input_shape=(inputs,))
+    oracle = divulge.oracle(model, access="gradient", input_shape=(inputs,), budget=budget)
 
     def stop(*_: object) -> None:
         raise TimeUp
@@ -214,6 +209,12 @@ def in_time(model: nn.Module, inputs: int, seed: int, seconds: int) -> dict[str,
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+
+
+def one_function(seed: int) -> dict[str, object]:
+    """A function of any kind: exact copies are welcome where they agree everywhere, false claims are counted."""
+    model, inputs = function(seed)
+    return {"kind": KINDS[seed % len(KINDS)], **in_time(model, inputs, seed, FUNCTION_LIMIT, budget=BUDGET)}
 
 
 def one_growth(shape: list[int], seed: int) -> dict[str, object]:

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
+from divulge.core.library_output import on_standard_error
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.query_space import QuerySpace
 
@@ -52,10 +53,12 @@ class ReluProgram:
         nodes = max(1, int(share * WORK / self.size**2))
         costs = np.zeros(self.size)
         costs[self.units] = -cost
-        solved = milp(
-            costs, constraints=self._constraints(), bounds=Bounds(np.concatenate(self.low), np.concatenate(self.high)),
-            integrality=np.concatenate(self.whole), options={"node_limit": nodes},
-        )  # fmt: skip
+        bounds = Bounds(np.concatenate(self.low), np.concatenate(self.high))
+        with on_standard_error():
+            solved = milp(
+                costs, constraints=self._constraints(), bounds=bounds, integrality=np.concatenate(self.whole),
+                options={"node_limit": nodes},
+            )  # fmt: skip
         if solved.status == INFEASIBLE:
             return Optimum(None, -np.inf)
         bound = np.inf if solved.mip_dual_bound is None else -float(solved.mip_dual_bound)

@@ -287,10 +287,10 @@ def test_deeper_networks_are_rebuilt_or_not_claimed(widths, seed):
 @pytest.mark.slow
 def test_of_three_hidden_layers_two_are_found_and_some_networks_whole():
     rebuilt = lower = 0
-    for seed in range(900, 903):
+    for seed in range(900, 905):  # about half of such networks come out whole, others on each machine
         model = balanced_network([30, 16, 6, 3, 1], seed)
         try:
-            stolen = from_labels(divulge.oracle(model, access="label", budget=130_000), seed=seed, checks=1000)
+            stolen = from_labels(divulge.oracle(model, access="label", budget=160_000), seed=seed, checks=1000)
         except BudgetExhausted as error:
             stolen = error.partial
         found = stolen.widths if stolen.equivalent else [len(rows) for rows in stolen.hidden_layers]
@@ -299,7 +299,7 @@ def test_of_three_hidden_layers_two_are_found_and_some_networks_whole():
         if stolen.equivalent:
             assert stolen.widths[:2] == [16, 6]
             assert stolen.check(divulge.oracle(model, access="label"), 20_000) < 5e-4
-    assert lower >= 2
+    assert lower >= 4
     assert rebuilt >= 1
 
 

@@ -154,9 +154,15 @@ class NetworkEstimate:
 
     def without(self, index: int) -> NetworkEstimate:
         """One neuron fewer; half of its affine function stays, which is its mean over both sides."""
-        half = 0.5 * self.W[:, index]
-        rest = torch.arange(self.width) != index
-        return replace(self, P=self.P + torch.outer(half, self.A[index]), q=self.q + half * self.b[index]).keep(rest)
+        return self._without(torch.arange(self.width) == index)
+
+    def without_faint(self, least: float) -> NetworkEstimate:
+        """Without neurons that change no output by more than ``least`` at inputs N(0, I), as rounding makes them."""
+        return self._without(self.strength * (self.inputs**0.5 + self.b.abs()) < least)
+
+    def _without(self, gone: Tensor) -> NetworkEstimate:
+        half = 0.5 * self.W[:, gone]
+        return replace(self, P=self.P + half @ self.A[gone], q=self.q + half @ self.b[gone]).keep(~gone)
 
     def _plane_cosines(self) -> Tensor:
         """Cosines [h, h] between hyperplanes; those with themselves are zero."""

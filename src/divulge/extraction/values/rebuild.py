@@ -31,6 +31,7 @@ from divulge.extraction.values.search_state import SearchState
 from divulge.extraction.values.tolerances import (
     DEEPER,
     EXACT,
+    FAINT,
     HOPELESS,
     NEARLY,
     PRECISE,
@@ -199,6 +200,7 @@ class ValueAttack:
         """Verify on fresh rows; where they show neurons that were missed, search those and verify again."""
         if self.affordable(FEWEST_CHECKS) < FEWEST_CHECKS:
             return "The copy agrees on the hold-out points, and the budget left no rows to verify it on."
+        state.estimate = self.estimate.without_faint(FAINT * EXACT * self.holdout.scale)
         for attempt in range(VERIFICATIONS):
             self.verification = verify(
                 self.space, self.full_estimate.value, self.full_estimate, checks=self.checks, tolerance=EXACT,

@@ -5,6 +5,8 @@ from __future__ import annotations
 EXACT, PRECISE = 1e-8, 2e-9
 """A copy whose worst error is at most the first share of the output's standard deviation is exact; beyond the second
 share it is measured again, unless its line does not allow for better."""
+FAINT = 1e-2
+"""Neurons that change answers by less than this share of what counts as exact are errors of the fit."""
 NEARLY = 1e3
 """Errors up to so many times what counts as exact are imprecision: another line is worth its queries."""
 HOPELESS = 0.5

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _LOCK = threading.Lock()
-OUT, ERROR = 1, 2
+OUT = 1
 
 
 @contextmanager
-def on_standard_error() -> Iterator[None]:
-    """What compiled code prints on standard output goes to standard error meanwhile.
+def silent_libraries() -> Iterator[None]:
+    """What compiled code prints on standard output meanwhile is dropped.
 
     Returns
     -------
@@ -26,17 +26,19 @@ def on_standard_error() -> Iterator[None]:
 
     Examples
     --------
-    >>> with on_standard_error():
+    >>> with silent_libraries():
     ...     pass
     """
     with _LOCK:
         _flush()
         try:
             kept = os.dup(OUT)
-            os.dup2(ERROR, OUT)
         except OSError:  # a process without standard streams
             yield
             return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, OUT)
+        os.close(nowhere)
         try:
             yield
         finally:

@@ -74,6 +74,16 @@ def acting_in_sums(unseen: Array, copy: DeepCopy, Y: Array, agree: Agree, rng: n
     return summed
 
 
+def note(count: int) -> tuple[str, ...]:
+    """What to say of a copy with so many entries that need not be known."""
+    if not count:
+        return ()
+    return (
+        f"Weights of the copy that need not be the target's: {count}. At inputs up to {BOX:.0f} times as large as "
+        "typical ones they act nowhere, or only in sums that are right, as mixed-integer programs show.",
+    )
+
+
 @dataclass
 class _Rows:
     """What a neuron gets from the units whose entries are known [n], the units [n, h], and whether it shows [n]."""

@@ -33,7 +33,7 @@ from divulge.core.progress import report
 from divulge.extraction.attack_space import AttackSpace
 from divulge.extraction.failures import ARITHMETIC, FIRST_UNKNOWN, UNSETTLED
 from divulge.extraction.gradients.imprecise_copy import imprecise
-from divulge.extraction.layers.acting_nowhere import BOX
+from divulge.extraction.layers.acting_nowhere import note
 from divulge.extraction.layers.attempts import Attempt, best_of
 from divulge.extraction.layers.copy_on_layers import copy_on
 from divulge.extraction.layers.deep_copy import DeepCopy
@@ -44,7 +44,7 @@ from divulge.extraction.layers.first_layer import MOST_LINES, first_layer
 from divulge.extraction.layers.imprecise_fit import fitted
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.layer_search import LayerSearch
-from divulge.extraction.layers.open_entries import OpenEntries
+from divulge.extraction.layers.open_entries import OpenEntries, withheld
 from divulge.extraction.layers.polish import parameters, polish
 from divulge.extraction.layers.query_points import nearest_directions
 from divulge.extraction.layers.survey import Survey
@@ -302,7 +302,7 @@ class DeepAttack:
         assert self.copy is not None
         unseen = search.unseen_entries(self.copy.layers)
         self.withheld += bool(unseen)
-        return f"the copy agrees on all rows, but {unseen} of its weights were never seen" if unseen else ""
+        return withheld(unseen)
 
     def _copied(self) -> DeepCopy:
         assert self.copy is not None
@@ -373,7 +373,8 @@ class DeepAttack:
         stolen = Extraction(
             model=self.space.deeper(copy.model()), width=sum(copy.widths), exact=False, seed=self.seed,
             worst_error=float((off / row_size(verification.X)).max()), scale=verification.scale,
-            method=self.one_layer.method, verified_points=len(verification.X), notes=self._notes(copy.widths),
+            method=self.one_layer.method, verified_points=len(verification.X),
+            notes=(*note(self.without_effect), *self.depth.notes(copy.widths)),
             facts={
                 "widths": copy.widths,
                 "unseen_entries": self.search.unseen_entries(copy.layers) if self.unseen is None else self.unseen,
@@ -391,12 +392,3 @@ class DeepAttack:
             "further layers": total - (self.first_cost or total) - self.verified.total,
             "verification": self.verified.total,
         }
-
-    def _notes(self, widths: list[int]) -> tuple[str, ...]:
-        if not self.without_effect:
-            return self.depth.notes(widths)
-        note = (
-            f"{self.without_effect} weights of the copy need not be the target's. At inputs up to {BOX:.0f} times as "
-            "large as typical ones they act nowhere, or only in sums that are right, as mixed-integer programs show."
-        )
-        return note, *self.depth.notes(widths)

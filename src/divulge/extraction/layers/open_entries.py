@@ -25,6 +25,12 @@ ROUNDS = 4
 """How often they are asked about, each time with a copy that was refined by the answers."""
 
 
+def withheld(unseen: int) -> str:
+    """Why a copy with so many entries that were never seen is not exact; nothing if there are none."""
+    were = "was" if unseen == 1 else "were"
+    return f"the copy agrees on all rows, but {unseen} of its weights {were} never seen" if unseen else ""
+
+
 @dataclass(frozen=True)
 class OpenEntries:
     """What settling the open entries of a copy takes."""

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from divulge.core.library_output import on_standard_error
+from divulge.core.library_output import silent_libraries
 from divulge.extraction.layers.known_layers import Array, KnownLayers
 from divulge.extraction.layers.query_space import QuerySpace
 
@@ -54,7 +54,7 @@ class ReluProgram:
         costs = np.zeros(self.size)
         costs[self.units] = -cost
         bounds = Bounds(np.concatenate(self.low), np.concatenate(self.high))
-        with on_standard_error():
+        with silent_libraries():
             solved = milp(
                 costs, constraints=self._constraints(), bounds=bounds, integrality=np.concatenate(self.whole),
                 options={"node_limit": nodes},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from experiments.deep_targets import function
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
@@ -302,3 +303,22 @@ def test_a_budget_that_covers_fewer_checks_states_a_wider_gap():
 def test_options_are_checked_at_the_door(options):
     with pytest.raises(InvalidInput):
         extract(network(5, 3, 0), **options)
+
+
+def test_answers_that_are_mostly_one_bias_are_not_taken_for_single_precision():
+    """All units are off at nearly all typical inputs, where the answer is a quarter, a number of any format."""
+    g = torch.Generator().manual_seed(3)
+    A = torch.randn(6, 10, generator=g, dtype=torch.float64)
+    A = A / A.norm(dim=1, keepdim=True)
+    W = torch.randn(1, 6, generator=g, dtype=torch.float64)
+    model = ReluNetwork(A, torch.full((6,), -4.0, dtype=torch.float64), W, q=torch.tensor([0.25]).double())
+    stolen = from_gradients(divulge.oracle(model, access="gradient", input_shape=(10,)), seed=0)
+    assert stolen.exact, stolen.reason
+
+
+def test_what_is_far_off_is_not_blamed_on_precise_answers():
+    """A pairwise maximum inside a network that is constant at nearly all typical inputs, in float64."""
+    model, inputs = function(40_011)
+    stolen = from_gradients(divulge.oracle(model, access="gradient", input_shape=(inputs,)), seed=0)
+    assert not stolen.exact
+    assert "precision" not in stolen.reason

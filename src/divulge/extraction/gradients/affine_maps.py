@@ -80,6 +80,10 @@ class LocalMaps:
         return self.value - torch.einsum("nkd,nd->nk", self.gradient, self.X)
 
 
+FEWEST_VALUES = 3
+"""Different answers that must all be numbers of single precision for the target to be taken to compute in it."""
+
+
 @dataclass(frozen=True)
 class Quality:
     """How well the oracle answers, as its first answers tell."""
@@ -144,7 +148,8 @@ def quality(oracle: Oracle, answers: LocalMaps, repeat: tuple[Tensor, Tensor]) -
     noise = again if again > 64 * own * max(level, scale) else 0.0
     step = 0.0 if noise or bool((value == value[0]).all()) else rounding_step(value.numpy(), own)
     tiny = torch.finfo(torch.float64).tiny
-    single = bool((value == value.float().double()).all()) and bool((gradient == gradient.float().double()).all())
+    telling = torch.unique(value).numel() >= FEWEST_VALUES  # where all units are off, answers are a bias of any format
+    single = telling and all(bool((part == part.float().double()).all()) for part in (value, gradient))
     eps = max(oracle.eps, float(torch.finfo(torch.float32).eps) if single and level > 0 else 0.0)
     format_eps, eps = eps, max(eps, (step + noise) / max(level, scale, tiny))
     return Quality(

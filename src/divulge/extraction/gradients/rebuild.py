@@ -48,6 +48,9 @@ DEEPER = (
     "The hyperplanes found on one line bend elsewhere: the target has more than one hidden layer, or is not a ReLU "
     "network."
 )
+FAR_OFF = 0.1
+"""Errors above this share of the deviation are not due to rounding, where answers are precise."""
+MISSING = "not all of its neurons were found, or it has units other than ReLU or more hidden layers."
 
 
 class GradientAttack:
@@ -338,6 +341,8 @@ class GradientAttack:
         truth = self.verification.truth if self.verification is not None else self._holdout().value
         scale = spread(truth) if self.verification is None else self.verification.scale
         off = float((self.space.differences(truth, self.copy.value(judged)) / row_size(judged)).max()) / scale
+        if off > FAR_OFF and self.quality.eps <= PRECISE and not self.quality.coarse:
+            return f"The copy is off by {off:.1e} of the output's standard deviation: {MISSING}"
         return imprecise(off, self.quality.describe())
 
     def _normal(self, count: int) -> Tensor:

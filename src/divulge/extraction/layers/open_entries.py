@@ -67,7 +67,7 @@ class OpenEntries:
     def _without_effect(self) -> int:
         """How many entries act only in sums that answers determine, or nowhere."""
         last, count = len(self.copy().layers) - 1, 0
-        if last and self.unseen[last].any():
+        if last in self._open():
             before = self.unseen[last].copy()
             summed = acting_in_sums(before, self.copy(), self.asked(), self.agree, self.rng)
             if summed.any():
